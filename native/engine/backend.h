@@ -1,0 +1,47 @@
+// The one line between policy and arithmetic: the engine plans steps, a backend computes them.
+#pragma once
+
+#include <memory>
+
+#include "../include/openjet.h"
+
+namespace oj {
+
+struct Model;
+
+// The structs of a step (oj_plan, oj_seq, oj_seq_result) are the C interface's own, documented in
+// openjet.h. A backend never decides a policy: which rows, how many drafts, what becomes history and
+// what is evicted are in the plan. It must be batch-invariant: a row's result depends on its own
+// conversation only, bit for bit (docs/architecture.md, "What must never differ").
+//
+// MTP, where the file has the block and options.mtp is set. In every step the block runs over each
+// certain row, each accepted draft and the chosen token: at position p its input is the token at p
+// and the post-norm hidden of p - 1 (zeros at p = 0). The hidden of the last history row is part of
+// the slot's state, so a snapshot can be continued with any token. Rows of rejected drafts leave
+// stale MTP KV behind, which the next row at that position overwrites before anybody reads it.
+//
+// Called from one thread. Errors are thrown as oj::Error; after a throw from step() the backend's
+// states are undefined and the engine treats it as lost.
+class Backend {
+  public:
+    virtual ~Backend() = default;
+
+    virtual void step(const oj_plan& plan, oj_seq_result* results) = 0;
+
+    virtual void reset(int slot) = 0;
+    virtual void save(int slot, int snapshot) = 0;
+    virtual void load(int snapshot, int slot) = 0;
+    virtual void copy_page(int from, int to) = 0;
+
+    // See oj_backend_read.
+    virtual void read(int which, int index, float* out) = 0;
+};
+
+// Checks the options against the model, then builds. Defined beside each backend.
+std::unique_ptr<Backend> make_cpu_backend(const Model& model, const oj_backend_options& options);
+std::unique_ptr<Backend> make_scripted_backend(const Model& model,
+                                               const oj_backend_options& options,
+                                               const oj_script_rule* script, int n_script);
+oj_memory_plan plan_cpu_memory(const Model& model, const oj_backend_options& options);
+
+}  // namespace oj
