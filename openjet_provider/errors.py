@@ -1,0 +1,59 @@
+"""Everything this package raises on purpose. Adapters translate these into their framework's own."""
+
+from __future__ import annotations
+
+
+class OpenJetError(Exception):
+    """Base class. The message names the input, the rule and the way out."""
+
+
+class ModelNotFoundError(OpenJetError, FileNotFoundError):
+    """No model file by that name or path; the message lists the places searched."""
+
+
+class ModelFileError(OpenJetError, ValueError):
+    """The file is not a GGUF this engine can serve: damaged, truncated or of another kind."""
+
+
+class BackendUnavailableError(OpenJetError, RuntimeError):
+    """The native library or the device is missing; the message shows the build's own record."""
+
+
+class DeviceBusyError(OpenJetError, RuntimeError):
+    """Another process holds the device's lock."""
+
+
+class OutOfMemoryError(OpenJetError, MemoryError):
+    """No room for the weights, the KV pool or the states; the message names the option to lower."""
+
+
+class InvalidRequestError(OpenJetError, ValueError):
+    """A request breaks a rule: an unknown option, a value out of range, messages that make no prompt."""
+
+
+class ContextOverflowError(InvalidRequestError):
+    """The prompt does not fit the context.
+
+    Attributes: prompt_tokens, context (tokens).
+    """
+
+    def __init__(self, message: str, prompt_tokens: int = 0, context: int = 0) -> None:
+        super().__init__(message)
+        self.prompt_tokens = prompt_tokens
+        self.context = context
+
+
+class EngineBusyError(OpenJetError, RuntimeError):
+    """The queue is full; try again later."""
+
+
+class RequestTimeoutError(OpenJetError, TimeoutError):
+    """The request's deadline passed before it finished."""
+
+
+class EngineClosedError(OpenJetError, RuntimeError):
+    """The engine was closed, or belongs to the process this one was forked from."""
+
+
+class EngineLost(OpenJetError, RuntimeError):
+    """The backend failed for good; this process must be restarted to serve again."""
