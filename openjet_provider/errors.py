@@ -1,4 +1,4 @@
-"""Everything this package raises on purpose. Adapters translate these into their framework's own."""
+"""Everything this package raises on purpose. Adapters translate these into their own classes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OutOfMemoryError(OpenJetError, MemoryError):
 
 
 class InvalidRequestError(OpenJetError, ValueError):
-    """A request breaks a rule: an unknown option, a value out of range, messages that make no prompt."""
+    """A request breaks a rule: unknown option, value out of range, messages that make no prompt."""
 
 
 class ContextOverflowError(InvalidRequestError):
@@ -55,5 +55,5 @@ class EngineClosedError(OpenJetError, RuntimeError):
     """The engine was closed, or belongs to the process this one was forked from."""
 
 
-class EngineLost(OpenJetError, RuntimeError):
+class EngineLost(OpenJetError, RuntimeError):  # noqa: N818
     """The backend failed for good; this process must be restarted to serve again."""

@@ -83,7 +83,7 @@ class TokenLogprob:
     """Natural-log probability of a visible token, before temperature and filters."""
 
     token: str
-    bytes: bytes
+    utf8: bytes
     logprob: float
     top: tuple[tuple[str, bytes, float], ...] = ()
 
