@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""Compile native/: libopenjet_cpu.so always, libopenjet_cuda.so when nvcc and CUDA sources are there.
+
+    python build.py                                  libraries into openjet_provider/_lib/
+    python build.py --tests --out DIR                the programs of native/tests/ into DIR
+    python build.py --sanitize address --out DIR     library and test programs, instrumented
+    python build.py --hash                           hash of the native sources
+
+setup.py calls `build_package` for `pip install .`, wheels and editable installs. Needs only the
+standard library. Objects are kept under build/native/, one folder per compiler and flags.
+
+Environment: CXX, NVCC, OPENJET_CUDA=auto|0|1, OPENJET_CUDA_ARCHS="86 89", OPENJET_WERROR=1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent
+NATIVE = ROOT / "native"
+HEADER = NATIVE / "include" / "openjet.h"
+PACKAGE_LIB = ROOT / "openjet_provider" / "_lib"
+OBJECTS = ROOT / "build" / "native"
+
+CXX_FLAGS = (
+    "-std=c++17 -fPIC -ffp-contract=off -fno-math-errno -fvisibility=hidden -pthread -Wall -Wextra"
+).split()
+SANITIZERS = {
+    "address": "-fsanitize=address,undefined -fno-sanitize-recover=undefined".split(),
+    "thread": ["-fsanitize=thread"],
+}
+CUDA_ARCHS = ("86", "89", "90", "120")
+OLDEST_NVCC = (12, 0)
+
+
+class BuildError(Exception):
+    """A build that cannot go on; the message says what failed and the way out."""
+
+
+# --- running compilers --------------------------------------------------------------------------
+
+
+def run(command: Sequence[str]) -> str:
+    """Run `command` and return its stdout; a failure carries the command and its output."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except OSError as error:
+        raise BuildError(f"cannot run {command[0]}: {error.strerror}") from error
+    if done.returncode != 0:
+        output = (done.stderr or done.stdout).strip()
+        raise BuildError(f"{shlex.join(command)}\nfailed with status {done.returncode}:\n{output}")
+    if done.stderr.strip():
+        print(done.stderr.strip(), file=sys.stderr)  # warnings
+    return done.stdout
+
+
+def first_error(error: BuildError) -> str:
+    """The line of a failed build worth recording: the first that names an error."""
+    lines = str(error).splitlines()
+    return next((line for line in lines if re.search(r"\b(error|fatal)\b", line, re.I)), lines[0])
+
+
+def require_platform() -> None:
+    system, machine = platform.system(), platform.machine()
+    if system != "Linux" or machine not in ("x86_64", "AMD64"):
+        raise BuildError(
+            f"openjet-provider builds on Linux x86-64 only (WSL2 included); this is {system} {machine}"
+        )
+
+
+def find_cxx() -> list[str]:
+    command = shlex.split(os.environ.get("CXX", "g++"))
+    if not command or shutil.which(command[0]) is None:
+        raise BuildError(
+            f"no C++ compiler: '{' '.join(command)}' was not found. Install g++ 11 or newer"
+            " (Debian, Ubuntu: apt install g++), or set CXX"
+        )
+    return command
+
+
+@contextlib.contextmanager
+def build_lock() -> Iterator[None]:
+    """One build at a time over the shared object folder; the kernel frees a dead holder's lock."""
+    OBJECTS.mkdir(parents=True, exist_ok=True)
+    with open(OBJECTS / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class Toolchain:
+    """A compiler with its flags, and the folder that keeps what it compiled."""
+
+    def __init__(self, name: str, command: Sequence[str], flags: Sequence[str]) -> None:
+        self.version = run([*command, "--version"]).strip()
+        self.flags = list(flags)
+        self.compile = [*command, *flags, "-I", str(NATIVE / "include"), "-I", str(NATIVE)]
+        key = "\0".join([self.version, *self.compile])
+        self.folder = OBJECTS / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+    def objects(self, sources: Sequence[Path]) -> list[Path]:
+        """Compile what is out of date, on every core this process may use."""
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            return list(pool.map(self._object, sources))
+
+    def _object(self, source: Path) -> Path:
+        target = self.folder / source.relative_to(NATIVE).with_suffix(source.suffix + ".o")
+        depends = target.with_suffix(".d")
+        if not up_to_date(target, depends):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            run([*self.compile, "-MMD", "-MF", str(depends), "-c", str(source), "-o", str(target)])
+        return target
+
+
+def up_to_date(target: Path, depends: Path) -> bool:
+    """Whether `target` is newer than every file its dependency record names."""
+    try:
+        built = target.stat().st_mtime_ns
+        names = depends.read_text().replace("\\\n", " ").split(":", 1)[1]
+        return all(os.stat(name).st_mtime_ns < built for name in shlex.split(names))
+    except (OSError, IndexError):
+        return False
+
+
+def link(command: Sequence[str], objects: Sequence[Path], flags: Sequence[str], out: Path) -> None:
+    """Link beside `out`, then rename: a process that has the old library open keeps it whole."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f".{out.name}.part")
+    run([*command, *map(str, objects), *flags, "-o", str(part)])
+    os.replace(part, out)
+
+
+# --- what is built ------------------------------------------------------------------------------
+
+
+def sources(*folders: str, suffix: str = "cpp") -> list[Path]:
+    """The sources of native/'s `folders`, "." being native/ itself."""
+    return sorted(path for folder in folders for path in (NATIVE / folder).glob(f"*.{suffix}"))
+
+
+def source_hash() -> str:
+    """sha256 over the paths and contents of the native sources, tests aside."""
+    digest = hashlib.sha256()
+    for path in sorted(NATIVE.rglob("*")):
+        name = path.relative_to(NATIVE).as_posix()
+        if path.suffix in (".h", ".hpp", ".cuh", ".cpp", ".cu") and not name.startswith("tests/"):
+            content = path.read_bytes()
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def cxx_toolchain(sanitize: str | None = None) -> Toolchain:
+    flags = [*CXX_FLAGS, "-O3"]
+    if sanitize:
+        flags = [*CXX_FLAGS, "-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS[sanitize]]
+    if os.environ.get("OPENJET_WERROR") == "1":
+        flags.append("-Werror")
+    return Toolchain(sanitize or "cpu", find_cxx(), flags)
+
+
+def cpu_objects(tools: Toolchain) -> list[Path]:
+    found = sources(".", "engine", "model", "cpu", "scripted")
+    if not found:
+        raise BuildError(f"no C++ sources under {NATIVE}: the source tree is not complete")
+    return tools.objects(found)
+
+
+def build_cpu(out: Path, sanitize: str | None = None) -> dict[str, Any]:
+    tools = cxx_toolchain(sanitize)
+    link([*tools.compile, "-shared"], cpu_objects(tools), [], out / "libopenjet_cpu.so")
+    return {"compiler": tools.version.splitlines()[0], "flags": tools.flags}
+
+
+def build_tests(out: Path, sanitize: str | None = None) -> list[Path]:
+    """Every native/tests/*.cpp becomes one program that exits with 0 when it passes."""
+    tools = cxx_toolchain(sanitize)
+    common, programs = cpu_objects(tools), sources("tests")
+    for source, test in zip(programs, tools.objects(programs), strict=True):
+        link(tools.compile, [test, *common], [], out / source.stem)
+    return [out / source.stem for source in programs]
+
+
+class CudaSkipped(Exception):
+    """Why there is no CUDA library although nothing failed."""
+
+
+def find_nvcc() -> str:
+    if path := os.environ.get("NVCC"):
+        return path
+    if path := shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc"):
+        return path
+    raise CudaSkipped("no nvcc on PATH or in /usr/local/cuda/bin; set NVCC to its path")
+
+
+def cuda_archs(nvcc: str) -> tuple[list[str], dict[str, str]]:
+    """The architectures to build, and those left out with the reason."""
+    wanted = os.environ.get("OPENJET_CUDA_ARCHS", "").replace(",", " ").split() or CUDA_ARCHS
+    known = run([nvcc, "--list-gpu-arch"]).split()
+    build = [arch for arch in wanted if f"compute_{arch}" in known]
+    skipped = {arch: "not known to this nvcc" for arch in wanted if arch not in build}
+    if not build:
+        raise BuildError(f"this nvcc knows none of the architectures {' '.join(wanted)}")
+    return build, skipped
+
+
+def build_cuda(out: Path, record: dict[str, Any]) -> None:
+    """Build libopenjet_cuda.so, filling `record` as far as it comes."""
+    kernels = sources("cuda", suffix="cu")
+    if not kernels:
+        raise CudaSkipped("no CUDA sources in this version")
+    record["nvcc"] = nvcc = find_nvcc()
+    match = re.search(r"release (\d+)\.(\d+)", run([nvcc, "--version"]))
+    version = (int(match[1]), int(match[2])) if match else (0, 0)
+    record["nvcc_version"] = "{}.{}".format(*version)
+    if version < OLDEST_NVCC:
+        raise CudaSkipped("nvcc {}.{} is older than 12.0".format(*version))
+    archs, record["skipped"] = cuda_archs(nvcc)
+    host = ",".join(flag for flag in CXX_FLAGS if not flag.startswith("-std"))
+    flags = ["-std=c++17", "-O3", "-ccbin", find_cxx()[0], "-Xcompiler", host]
+    flags += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
+    device, tools = Toolchain("cuda", [nvcc], flags), cxx_toolchain()
+    objects = device.objects(kernels) + tools.objects(sources(".", "engine", "model", "cuda"))
+    link([*device.compile, "-shared", "-cudart", "static"], objects, [], out / "libopenjet_cuda.so")
+    record.update(built=True, architectures=archs)
+
+
+def try_cuda(out: Path) -> dict[str, Any]:
+    """Build the CUDA library as OPENJET_CUDA asks; under `auto` a failure is only recorded."""
+    mode = os.environ.get("OPENJET_CUDA", "auto")
+    if mode not in ("auto", "0", "1"):
+        raise BuildError(f"OPENJET_CUDA must be auto, 0 or 1, not '{mode}'")
+    record: dict[str, Any] = {"built": False, "architectures": []}
+    (out / "libopenjet_cuda.so").unlink(missing_ok=True)
+    try:
+        if mode == "0":
+            raise CudaSkipped("switched off by OPENJET_CUDA=0")
+        build_cuda(out, record)
+    except CudaSkipped as skipped:
+        record["reason"] = str(skipped)
+    except BuildError as error:
+        record["reason"] = record["error"] = first_error(error)
+        if mode == "auto":
+            print(f"warning: no CUDA library, going on without it.\n{error}", file=sys.stderr)
+            return record
+        raise
+    if mode == "1" and not record["built"]:
+        raise BuildError(f"OPENJET_CUDA=1, but: {record['reason']}")
+    return record
+
+
+def build_package(out: Path) -> list[Path]:
+    """Build everything the package ships into `out` and return those files.
+
+    The libraries, the header they were compiled with (cffi reads its declarations from it) and
+    `_build_record.json`, which `openjet doctor` and Engine errors print.
+    """
+    require_platform()
+    if not HEADER.is_file():
+        raise BuildError(f"{HEADER} is missing: the source tree is not complete")
+    with build_lock():
+        record = {"source_hash": source_hash(), "cpu": build_cpu(out), "cuda": try_cuda(out)}
+        shutil.copyfile(HEADER, out / HEADER.name)
+        with tempfile.NamedTemporaryFile("w", dir=out, suffix=".part", delete=False) as part:
+            json.dump(record, part, indent=2)
+        os.chmod(part.name, 0o644)
+        os.replace(part.name, out / "_build_record.json")
+    names = ["libopenjet_cpu.so", HEADER.name, "_build_record.json"]
+    names += ["libopenjet_cuda.so"] if record["cuda"]["built"] else []
+    return [out / name for name in names]
+
+
+# --- command line -------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str]) -> int:
+    if any(arg in ("--wheel", "-w", "--sdist", "-s", "--no-isolation", "-n") for arg in argv):
+        print(
+            "This is the project's own build.py: in this folder it hides the PyPA 'build' module.\n"
+            "For a wheel use `pip wheel --no-deps .`, or the script `pyproject-build`.",
+            file=sys.stderr,
+        )
+        return 2
+    parser = argparse.ArgumentParser("build.py", description="Compile the native libraries.")
+    parser.add_argument("--out", type=Path, help="folder for the results")
+    parser.add_argument("--tests", action="store_true", help="build the programs of native/tests")
+    parser.add_argument("--sanitize", choices=SANITIZERS, help="instrumented library and tests")
+    parser.add_argument("--hash", action="store_true", help="print the hash of the native sources")
+    args = parser.parse_args(argv)
+    if (args.tests or args.sanitize) and not args.out:
+        parser.error("--tests and --sanitize need --out DIR")
+    try:
+        if args.hash:
+            print(source_hash())
+        elif args.tests or args.sanitize:
+            require_platform()
+            with build_lock():
+                if args.sanitize:
+                    build_cpu(args.out, args.sanitize)
+                built = build_tests(args.out, args.sanitize)
+            print(f"{len(built)} test programs in {args.out}")
+        else:
+            print("\n".join(map(str, build_package(args.out or PACKAGE_LIB))))
+    except BuildError as error:
+        print(f"build.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
