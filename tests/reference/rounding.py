@@ -1,0 +1,52 @@
+"""The engine's deliberate roundings, for checks tighter than a tolerance against exact arithmetic.
+
+Weights are always taken as stored. What an engine rounds beyond that is the activations of a
+quantised matrix product (to int8) and the keys and values it keeps. Both are off by default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+
+FLOAT_TYPES = {GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16}
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """`activations`: "exact", or "int8" with one float32 scale per weight block (256 elements for
+    K-quants and IQ4_XS, 32 for the others; float weights keep exact activations). `kv`: how
+    attention's keys and values are stored: "exact", "f16" or "q8_0" (32 elements of a head)."""
+
+    activations: Literal["exact", "int8"] = "exact"
+    kv: Literal["exact", "f16", "q8_0"] = "exact"
+
+    def round_activations(self, x: np.ndarray, weight_type: GGMLQuantizationType) -> np.ndarray:
+        if self.activations == "exact" or weight_type in FLOAT_TYPES:
+            return x
+        return _int8(x, GGML_QUANT_SIZES[weight_type][0])
+
+    def round_kv(self, x: np.ndarray) -> np.ndarray:
+        if self.kv == "f16":
+            return x.astype(np.float16).astype(np.float64)
+        if self.kv == "q8_0":
+            kind = GGMLQuantizationType.Q8_0
+            return dequantize(quantize(x.astype(np.float32), kind), kind).astype(np.float64)
+        return x
+
+
+def _int8(x: np.ndarray, block: int) -> np.ndarray:
+    """Codes are round-half-even(x * iscale) with iscale = -127 / (the element of largest
+    magnitude), values codes / iscale, all in float32: llama.cpp's Q8_K rounding."""
+    groups = x.astype(np.float32).reshape(*x.shape[:-1], -1, block)
+    largest = np.take_along_axis(groups, np.abs(groups).argmax(-1, keepdims=True), -1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inverse_scale = np.float32(-127) / largest
+        scale = np.float32(1) / inverse_scale
+        codes = np.minimum(np.rint(inverse_scale * groups), 127)
+        values = np.where(largest == 0, 0, codes.astype(np.float64) * scale)
+    return values.reshape(x.shape)
