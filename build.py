@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compile native/: libopenjet_cpu.so always, libopenjet_cuda.so when nvcc and CUDA sources are there.
+"""Compile native/: libopenjet_cpu.so always, libopenjet_cuda.so where nvcc and CUDA sources are.
 
     python build.py                                  libraries into openjet_provider/_lib/
     python build.py --tests --out DIR                the programs of native/tests/ into DIR
@@ -38,11 +38,17 @@ HEADER = NATIVE / "include" / "openjet.h"
 PACKAGE_LIB = ROOT / "openjet_provider" / "_lib"
 OBJECTS = ROOT / "build" / "native"
 
-CXX_FLAGS = (
-    "-std=c++17 -fPIC -ffp-contract=off -fno-math-errno -fvisibility=hidden -pthread -Wall -Wextra"
-).split()
+HOST_FLAGS = [
+    "-fPIC",
+    "-ffp-contract=off",  # the numeric contract: a fused multiply-add only where the source says so
+    "-fno-math-errno",
+    "-fvisibility=hidden",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+]
 SANITIZERS = {
-    "address": "-fsanitize=address,undefined -fno-sanitize-recover=undefined".split(),
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "thread": ["-fsanitize=thread"],
 }
 CUDA_ARCHS = ("86", "89", "90", "120")
@@ -57,9 +63,11 @@ class BuildError(Exception):
 
 
 def run(command: Sequence[str]) -> str:
-    """Run `command` and return its stdout; a failure carries the command and its output."""
+    """Run `command` in the project's root and return its stdout; a failure carries its output."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
     except OSError as error:
         raise BuildError(f"cannot run {command[0]}: {error.strerror}") from error
     if done.returncode != 0:
@@ -80,7 +88,8 @@ def require_platform() -> None:
     system, machine = platform.system(), platform.machine()
     if system != "Linux" or machine not in ("x86_64", "AMD64"):
         raise BuildError(
-            f"openjet-provider builds on Linux x86-64 only (WSL2 included); this is {system} {machine}"
+            "openjet-provider builds on Linux x86-64 only (WSL2 included);"
+            f" this is {system} {machine}"
         )
 
 
@@ -104,12 +113,15 @@ def build_lock() -> Iterator[None]:
 
 
 class Toolchain:
-    """A compiler with its flags, and the folder that keeps what it compiled."""
+    """A compiler with its flags, and the folder that keeps what it compiled.
+
+    Paths given to the compiler are relative to the root, so that objects do not depend on it.
+    """
 
     def __init__(self, name: str, command: Sequence[str], flags: Sequence[str]) -> None:
         self.version = run([*command, "--version"]).strip()
         self.flags = list(flags)
-        self.compile = [*command, *flags, "-I", str(NATIVE / "include"), "-I", str(NATIVE)]
+        self.compile = [*command, *flags, "-Inative/include", "-Inative"]
         key = "\0".join([self.version, *self.compile])
         self.folder = OBJECTS / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
@@ -124,7 +136,8 @@ class Toolchain:
         if not up_to_date(target, depends):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
-            run([*self.compile, "-MMD", "-MF", str(depends), "-c", str(source), "-o", str(target)])
+            files = ["-MF", str(depends), "-c", str(source.relative_to(ROOT)), "-o", str(target)]
+            run([*self.compile, "-MMD", *files])
         return target
 
 
@@ -133,7 +146,7 @@ def up_to_date(target: Path, depends: Path) -> bool:
     try:
         built = target.stat().st_mtime_ns
         names = depends.read_text().replace("\\\n", " ").split(":", 1)[1]
-        return all(os.stat(name).st_mtime_ns < built for name in shlex.split(names))
+        return all((ROOT / name).stat().st_mtime_ns < built for name in shlex.split(names))
     except (OSError, IndexError):
         return False
 
@@ -166,9 +179,11 @@ def source_hash() -> str:
 
 
 def cxx_toolchain(sanitize: str | None = None) -> Toolchain:
-    flags = [*CXX_FLAGS, "-O3"]
+    flags = ["-std=c++17", *HOST_FLAGS]
     if sanitize:
-        flags = [*CXX_FLAGS, "-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS[sanitize]]
+        flags += ["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS[sanitize]]
+    else:
+        flags.append("-O3")
     if os.environ.get("OPENJET_WERROR") == "1":
         flags.append("-Werror")
     return Toolchain(sanitize or "cpu", find_cxx(), flags)
@@ -231,8 +246,7 @@ def build_cuda(out: Path, record: dict[str, Any]) -> None:
     if version < OLDEST_NVCC:
         raise CudaSkipped("nvcc {}.{} is older than 12.0".format(*version))
     archs, record["skipped"] = cuda_archs(nvcc)
-    host = ",".join(flag for flag in CXX_FLAGS if not flag.startswith("-std"))
-    flags = ["-std=c++17", "-O3", "-ccbin", find_cxx()[0], "-Xcompiler", host]
+    flags = ["-std=c++17", "-O3", "-ccbin", find_cxx()[0], "-Xcompiler", ",".join(HOST_FLAGS)]
     flags += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
     device, tools = Toolchain("cuda", [nvcc], flags), cxx_toolchain()
     objects = device.objects(kernels) + tools.objects(sources(".", "engine", "model", "cuda"))
@@ -274,7 +288,8 @@ def build_package(out: Path) -> list[Path]:
     if not HEADER.is_file():
         raise BuildError(f"{HEADER} is missing: the source tree is not complete")
     with build_lock():
-        record = {"source_hash": source_hash(), "cpu": build_cpu(out), "cuda": try_cuda(out)}
+        record: dict[str, Any] = {"source_hash": source_hash(), "cpu": build_cpu(out)}
+        record["cuda"] = try_cuda(out)
         shutil.copyfile(HEADER, out / HEADER.name)
         with tempfile.NamedTemporaryFile("w", dir=out, suffix=".part", delete=False) as part:
             json.dump(record, part, indent=2)
@@ -299,23 +314,25 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("build.py", description="Compile the native libraries.")
     parser.add_argument("--out", type=Path, help="folder for the results")
     parser.add_argument("--tests", action="store_true", help="build the programs of native/tests")
-    parser.add_argument("--sanitize", choices=SANITIZERS, help="instrumented library and tests")
+    parser.add_argument(
+        "--sanitize", choices=list(SANITIZERS), help="instrumented library and tests"
+    )
     parser.add_argument("--hash", action="store_true", help="print the hash of the native sources")
     args = parser.parse_args(argv)
-    if (args.tests or args.sanitize) and not args.out:
-        parser.error("--tests and --sanitize need --out DIR")
+    out: Path | None = args.out and args.out.absolute()
     try:
         if args.hash:
             print(source_hash())
-        elif args.tests or args.sanitize:
+        elif not (args.tests or args.sanitize):
+            print("\n".join(map(str, build_package(out or PACKAGE_LIB))))
+        elif out is None:
+            parser.error("--tests and --sanitize need --out DIR")
+        else:
             require_platform()
             with build_lock():
                 if args.sanitize:
-                    build_cpu(args.out, args.sanitize)
-                built = build_tests(args.out, args.sanitize)
-            print(f"{len(built)} test programs in {args.out}")
-        else:
-            print("\n".join(map(str, build_package(args.out or PACKAGE_LIB))))
+                    build_cpu(out, args.sanitize)
+                print("\n".join(map(str, build_tests(out, args.sanitize))))
     except BuildError as error:
         print(f"build.py: {error}", file=sys.stderr)
         return 1

@@ -6,9 +6,11 @@ so one wheel serves every Python 3: tag py3-none-<platform>.
 """
 
 import importlib.util
+import os
 import shutil
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from setuptools import Command, Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -31,7 +33,7 @@ class build_native(Command):
     """Compile the native libraries (follows setuptools.command.build.SubCommand)."""
 
     description = "compile native/"
-    user_options = []
+    user_options: ClassVar = []
 
     def initialize_options(self):
         self.build_lib = None
@@ -43,13 +45,13 @@ class build_native(Command):
 
     def run(self):
         native = load_native_build()
-        out = Path(self.build_lib, "openjet_provider", "_lib")
+        out = Path(self.build_lib, "openjet_provider", "_lib").absolute()
         if self.editable_mode:
             out = native.PACKAGE_LIB
         else:
             shutil.rmtree(out, ignore_errors=True)  # nothing from an earlier build is shipped
         try:
-            self.files = [str(path) for path in native.build_package(out)]
+            self.files = [os.path.relpath(path) for path in native.build_package(out)]
         except native.BuildError as error:
             raise CompileError(str(error)) from error
 
