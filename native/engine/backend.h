@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "../include/openjet.h"
+#include "openjet.h"
 
 namespace oj {
 

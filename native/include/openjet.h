@@ -278,8 +278,10 @@ typedef struct oj_engine_options {
 /* `model` must outlive the engine. Starts the step thread. */
 oj_status oj_engine_open(const oj_model *model, const oj_engine_options *options,
                          oj_engine **engine, oj_error *error);
-/* Cancels everything, wakes every oj_poll, joins the thread, frees. No other call may be inside
- * except oj_poll, which returns -OJ_ERR_CLOSED. */
+/* Cancels everything and joins the step thread; afterwards oj_submit answers OJ_ERR_CLOSED and
+ * oj_poll hands out what is left, then -OJ_ERR_CLOSED. Any thread; a second call does nothing. */
+void oj_engine_stop(oj_engine *engine);
+/* Stops if needed, then frees. No other call on this engine may be running or follow. */
 void oj_engine_close(oj_engine *engine);
 
 typedef struct oj_request {
