@@ -1,0 +1,87 @@
+// Counter-based random numbers: every draw is a function of (seed, position, purpose, index), so it
+// does not matter who else is served, in which order, or how often a position is tried.
+#pragma once
+
+#include "elementary.h"
+
+namespace oj {
+
+// Separate streams, so that no draw of one position is used twice.
+enum class Purpose : uint32_t {
+    choice = 0,    // coupled requests: the target's and the draft's common noise
+    draft = 1,     // uncoupled: the draft
+    accept = 2,    // ... the accept test of a draft
+    residual = 3,  // ... the token in place of a rejected draft
+    bonus = 4,     // ... the token after the last accepted draft
+};
+
+struct RandomBlock {
+    uint32_t word[4];
+};
+
+// Philox 4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3").
+OJ_HD RandomBlock philox(uint64_t seed, uint32_t position, Purpose purpose, uint32_t index) {
+    uint32_t c0 = index, c1 = position, c2 = static_cast<uint32_t>(purpose), c3 = 0;
+    uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+        const uint64_t p0 = 0xD2511F53ull * c0;
+        const uint64_t p1 = 0xCD9E8D57ull * c2;
+        c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+        c1 = static_cast<uint32_t>(p1);
+        c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+        c3 = static_cast<uint32_t>(p0);
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return RandomBlock{{c0, c1, c2, c3}};
+}
+
+// In (0, 1), 32 bits.
+OJ_HD double uniform(uint64_t seed, uint32_t position, Purpose purpose) {
+    const uint32_t x = philox(seed, position, purpose, 0).word[0];
+    return (static_cast<double>(x) + 0.5) * 2.3283064365386963e-10;
+}
+
+// No Gumbel draw exceeds this (the largest is -log(2^-33) = 22.87).
+constexpr float kMaxGumbel = 23.0f;
+
+// 32 random bits to a standard Gumbel variate -log(-log u), accurate where it is large.
+OJ_HD float gumbel(uint32_t x) {
+    const float scale = 2.3283064365386963e-10f;  // 2^-32
+    const float v = (static_cast<float>(~x) + 0.5f) * scale;  // 1 - u
+    float e;                                                   // -log u
+    if (v < 0.00390625f) {  // v + v^2/2 + v^3/3 + v^4/4
+        float p = fmaf(0.25f, v, 0.333333333f);
+        p = fmaf(p, v, 0.5f);
+        p = fmaf(p, v, 1.0f);
+        e = p * v;
+    } else {
+        e = -log_positive((static_cast<float>(x) + 0.5f) * scale);
+    }
+    return -log_positive(e);
+}
+
+// The Gumbel noise of one (seed, position, purpose) over token ids; one Philox block serves four.
+class Noise {
+  public:
+    OJ_HD Noise(uint64_t seed, int32_t position, Purpose purpose)
+        : seed_(seed), position_(static_cast<uint32_t>(position)), purpose_(purpose) {}
+
+    OJ_HD float at(int32_t id) {
+        const uint32_t index = static_cast<uint32_t>(id) >> 2;
+        if (index != index_) {
+            block_ = philox(seed_, position_, purpose_, index);
+            index_ = index;
+        }
+        return gumbel(block_.word[id & 3]);
+    }
+
+  private:
+    uint64_t seed_;
+    uint32_t position_;
+    Purpose purpose_;
+    uint32_t index_ = 0xffffffffu;
+    RandomBlock block_ = {};
+};
+
+}  // namespace oj

@@ -1,0 +1,339 @@
+// Choosing tokens: the code that every backend instantiates on its logits.
+//
+// A token is t = argmax over the filtered set of log p_i + G(seed, position, i), ties to the lowest
+// id; `position` is always the absolute position of the token being chosen. Two rules verify drafts:
+//   coupled    (temperature 0, or a named seed) drafts use the same G; accepted if and only if equal
+//              to t, so drafts change nothing but speed;
+//   rejection  accept with min(1, p/q), else draw from the normalised (p - q)+.
+//
+// No floating-point sum runs over the vocabulary: probability mass is counted in integers (2^40 for
+// the likeliest token), and everything else is a maximum. So a device may split the loops over ids
+// among its threads in any way and still get the same bits as the plain loops here.
+#pragma once
+
+#include "../include/openjet.h"
+#include "random.h"
+
+namespace oj {
+
+constexpr int kSelectBins = 2048;
+constexpr int32_t kEveryId = 0x7fffffff;
+
+// Scratch of one row; both arrays belong to the caller.
+struct SampleWorkspace {
+    float* scores;   // [n_vocab]
+    uint64_t* bins;  // [kSelectBins]
+};
+
+// Generated tokens that penalties count: the history, and the tokens after it in this step.
+struct Penalties {
+    const int32_t* ids;  // distinct
+    const int32_t* counts;
+    int32_t n;
+    const int32_t* extra;  // need not be distinct
+    int32_t n_extra;
+};
+
+// The filtered set is a prefix of the order (score descending, id ascending); this is its last
+// member (or a bound just behind it).
+struct Cutoff {
+    float score;
+    int32_t id;
+};
+
+// A filtered distribution over token ids. It stays valid as long as `scores` do.
+struct Distribution {
+    const float* scores;  // [n_vocab] logits after bias, penalties and mask
+    int32_t n_vocab;
+    float max;
+    float temperature;  // > 0
+    Cutoff cutoff;
+    uint64_t mass;  // of the filtered set; the likeliest token has 2^40
+
+    OJ_HD float scaled(int32_t id) const { return (scores[id] - max) / temperature; }
+    OJ_HD bool keeps(float s, int32_t id) const {
+        return s > cutoff.score || (s == cutoff.score && id <= cutoff.id);
+    }
+    OJ_HD double probability(int32_t id) const;
+};
+
+// The probability mass of a scaled score (<= 0) in units of 2^-40 of the likeliest token's.
+OJ_HD uint64_t token_mass(float scaled) {
+    return static_cast<uint64_t>(exp_nonpositive(scaled) * 1099511627776.0f + 0.5f);
+}
+
+OJ_HD double Distribution::probability(int32_t id) const {
+    const float s = scaled(id);
+    if (!keeps(s, id)) return 0.0;
+    return static_cast<double>(token_mass(s)) / static_cast<double>(mass);
+}
+
+// ------------------------------------------------------------- logits -> scores
+
+OJ_HD float penalized(float score, const oj_sampling& sampling, int32_t count) {
+    if (count <= 0) return score;
+    score = score > 0.0f ? score / sampling.repetition : score * sampling.repetition;
+    return fmaf(-sampling.frequency, static_cast<float>(count), score) - sampling.presence;
+}
+
+OJ_HD bool has_penalties(const oj_sampling& sampling) {
+    return sampling.presence != 0.0f || sampling.frequency != 0.0f || sampling.repetition != 1.0f;
+}
+
+OJ_HD void apply_penalties(const oj_sampling& sampling, const Penalties& penalties,
+                           float* scores) {
+    for (int32_t k = 0; k < penalties.n; ++k) {
+        const int32_t id = penalties.ids[k];
+        int32_t count = penalties.counts[k];
+        for (int32_t e = 0; e < penalties.n_extra; ++e) count += penalties.extra[e] == id;
+        scores[id] = penalized(scores[id], sampling, count);
+    }
+    for (int32_t e = 0; e < penalties.n_extra; ++e) {
+        const int32_t id = penalties.extra[e];
+        bool counted = false;
+        for (int32_t k = 0; k < penalties.n && !counted; ++k) counted = penalties.ids[k] == id;
+        for (int32_t k = 0; k < e && !counted; ++k) counted = penalties.extra[k] == id;
+        if (counted) continue;
+        int32_t count = 0;
+        for (int32_t k = e; k < penalties.n_extra; ++k) count += penalties.extra[k] == id;
+        scores[id] = penalized(scores[id], sampling, count);
+    }
+}
+
+// scores = logits with bias, penalties and mask (NULL = all allowed; else at least one bit must be
+// set). `scores` may be `logits`.
+OJ_HD void score_row(const float* logits, int32_t n_vocab, const oj_sampling& sampling,
+                     const Penalties& penalties, const uint32_t* mask, float* scores) {
+    for (int32_t i = 0; i < n_vocab; ++i) scores[i] = logits[i];
+    for (int32_t k = 0; k < sampling.n_bias; ++k) {
+        scores[sampling.bias_ids[k]] += sampling.bias_values[k];
+    }
+    if (has_penalties(sampling)) apply_penalties(sampling, penalties, scores);
+    if (mask) {
+        for (int32_t i = 0; i < n_vocab; ++i) {
+            if (!(mask[i >> 5] >> (i & 31) & 1u)) scores[i] = negative_infinity();
+        }
+    }
+}
+
+// ------------------------------------------------------------- filters
+
+// The last token of the shortest prefix of d's set that holds `target` (tokens, or mass): a radix
+// selection over the 31 bits of |scaled score|, which ascend as scores descend.
+OJ_HD Cutoff select_prefix(const Distribution& d, bool by_mass, uint64_t target, uint64_t* bins) {
+    const int shifts[3] = {20, 10, 0};
+    const int widths[3] = {11, 10, 10};
+    uint64_t before = 0;
+    uint32_t prefix = 0;
+    for (int pass = 0; pass < 3; ++pass) {
+        const uint32_t n_bins = 1u << widths[pass];
+        for (uint32_t b = 0; b < n_bins; ++b) bins[b] = 0;
+        for (int32_t i = 0; i < d.n_vocab; ++i) {
+            const float s = d.scaled(i);
+            if (!d.keeps(s, i)) continue;
+            const uint32_t key = (float_bits(s) & 0x7fffffffu) >> shifts[pass];
+            if (key >> widths[pass] != prefix) continue;
+            bins[key & (n_bins - 1)] += by_mass ? token_mass(s) : 1;
+        }
+        uint32_t b = 0;
+        while (b < n_bins && before + bins[b] < target) before += bins[b++];
+        if (b == n_bins) return d.cutoff;  // the whole set holds less
+        prefix = prefix << widths[pass] | b;
+    }
+    for (int32_t i = 0; i < d.n_vocab; ++i) {  // equal scores: lowest ids first
+        const float s = d.scaled(i);
+        if (!d.keeps(s, i) || (float_bits(s) & 0x7fffffffu) != prefix) continue;
+        before += by_mass ? token_mass(s) : 1;
+        if (before >= target) return Cutoff{s, i};
+    }
+    return d.cutoff;
+}
+
+OJ_HD uint64_t filtered_mass(const Distribution& d) {
+    uint64_t mass = 0;
+    for (int32_t i = 0; i < d.n_vocab; ++i) {
+        const float s = d.scaled(i);
+        if (d.keeps(s, i)) mass += token_mass(s);
+    }
+    return mass;
+}
+
+OJ_HD int32_t argmax(const float* scores, int32_t n_vocab) {
+    int32_t best = 0;
+    float value = negative_infinity();
+    for (int32_t i = 0; i < n_vocab; ++i) {
+        if (scores[i] > value) {
+            value = scores[i];
+            best = i;
+        }
+    }
+    return best;
+}
+
+// Temperature (> 0), top-k, top-p, min-p over scored logits. `mass` is filled on request only.
+OJ_HD Distribution make_distribution(const float* scores, int32_t n_vocab, float max,
+                                     const oj_sampling& sampling, bool want_mass, uint64_t* bins) {
+    Distribution d{scores,           n_vocab, max, sampling.temperature,
+                   {negative_infinity(), -1}, 0};
+    if (sampling.top_k > 0 && sampling.top_k < n_vocab) {
+        d.cutoff = select_prefix(d, false, static_cast<uint64_t>(sampling.top_k), bins);
+    }
+    if (sampling.top_p < 1.0f) {
+        const double part = static_cast<double>(sampling.top_p) *
+                            static_cast<double>(filtered_mass(d));
+        const uint64_t target = static_cast<uint64_t>(part);
+        d.cutoff = select_prefix(d, true, target > 0 ? target : 1, bins);
+    }
+    if (sampling.min_p > 0.0f) {
+        const float floor = log_positive(sampling.min_p);
+        if (floor > d.cutoff.score) d.cutoff = Cutoff{floor, kEveryId};
+    }
+    if (want_mass) d.mass = filtered_mass(d);
+    return d;
+}
+
+// ------------------------------------------------------------- choices
+
+// argmax over the filtered set of log p + noise.
+OJ_HD int32_t choose(const Distribution& d, Noise noise) {
+    int32_t best = 0;
+    float value = negative_infinity();
+    for (int32_t i = 0; i < d.n_vocab; ++i) {
+        const float s = d.scaled(i);
+        if (!d.keeps(s, i) || s + kMaxGumbel < value) continue;
+        const float candidate = s + noise.at(i);
+        if (candidate > value) {
+            value = candidate;
+            best = i;
+        }
+    }
+    return best;
+}
+
+// What the draft was drawn from; NULL stands for a certain draft (q is one-hot).
+OJ_HD double draft_probability(const Distribution* q, int32_t draft, int32_t id) {
+    return q ? q->probability(id) : (id == draft ? 1.0 : 0.0);
+}
+
+OJ_HD bool accept_draft(const Distribution& p, const Distribution* q, int32_t draft, double u) {
+    return u * draft_probability(q, draft, draft) < p.probability(draft);
+}
+
+// Draws from the normalised (p - q)+.
+OJ_HD int32_t choose_residual(const Distribution& p, const Distribution* q, int32_t draft,
+                              Noise noise) {
+    int32_t best = -1;
+    float value = negative_infinity();
+    for (int32_t i = 0; i < p.n_vocab; ++i) {
+        const double r = p.probability(i) - draft_probability(q, draft, i);
+        if (!(r > 0.0)) continue;
+        const float candidate = log_positive(static_cast<float>(r)) + noise.at(i);
+        if (candidate > value) {
+            value = candidate;
+            best = i;
+        }
+    }
+    return best >= 0 ? best : choose(p, noise);  // p == q but for rounding
+}
+
+// ------------------------------------------------------------- log-probabilities
+
+// Log-probability of `token` and of the likeliest ones; `max` is the largest score.
+OJ_HD void fill_logprob(const float* scores, int32_t n_vocab, float max, int32_t token,
+                        int32_t n_top, oj_logprob* out) {
+    uint64_t mass = 0;
+    for (int32_t i = 0; i < n_vocab; ++i) mass += token_mass(scores[i] - max);
+    const float log_sum = log_positive(static_cast<float>(mass)) - 27.7258872f;  // 40 ln 2
+    out->logprob = scores[token] - max - log_sum;
+    out->n_top = 0;
+    for (int32_t i = 0; n_top > 0 && i < n_vocab; ++i) {
+        const float s = scores[i];
+        if (out->n_top == n_top && !(s > out->top_logprobs[n_top - 1])) continue;
+        if (!(s > negative_infinity())) continue;
+        int32_t k = out->n_top < n_top ? out->n_top++ : n_top - 1;
+        for (; k > 0 && s > out->top_logprobs[k - 1]; --k) {
+            out->top_ids[k] = out->top_ids[k - 1];
+            out->top_logprobs[k] = out->top_logprobs[k - 1];
+        }
+        out->top_ids[k] = i;
+        out->top_logprobs[k] = s;
+    }
+    for (int32_t k = 0; k < out->n_top; ++k) {
+        out->top_logprobs[k] = out->top_logprobs[k] - max - log_sum;
+    }
+}
+
+// ------------------------------------------------------------- the two entry points
+
+// The sampled rows of one conversation: the last certain row, then its drafts.
+struct SampledRows {
+    const float* logits;  // row r at logits + r * stride
+    int64_t stride;
+    int32_t n_rows;  // 1 + drafts
+    int32_t n_vocab;
+    int32_t position;       // absolute, of the token that row 0 chooses
+    const int32_t* drafts;  // [n_rows - 1]
+    const oj_sampling* sampling;
+    Penalties penalties;           // up to row 0; `extra` unused
+    const uint32_t* const* masks;  // NULL, or [n_rows]
+    // Uncoupled MTP drafts: what each was drawn from, as draft_token left it; else NULL.
+    const Distribution* q;  // [n_rows - 1]
+};
+
+OJ_HD bool is_coupled(const oj_sampling& sampling) {
+    return sampling.coupled || sampling.temperature == 0.0f;
+}
+
+// The token that one row chooses or accepts, from its scores in `work`.
+OJ_HD int32_t choose_row(const SampledRows& rows, int32_t r, float max, SampleWorkspace work) {
+    const oj_sampling& sampling = *rows.sampling;
+    if (sampling.temperature == 0.0f) return argmax(work.scores, rows.n_vocab);
+    const int32_t position = rows.position + r;
+    const bool coupled = is_coupled(sampling);
+    const Distribution p =
+        make_distribution(work.scores, rows.n_vocab, max, sampling, !coupled, work.bins);
+    if (coupled) return choose(p, Noise(sampling.seed, position, Purpose::choice));
+    if (r == rows.n_rows - 1) return choose(p, Noise(sampling.seed, position, Purpose::bonus));
+    const Distribution* q = rows.q ? &rows.q[r] : nullptr;
+    const int32_t draft = rows.drafts[r];
+    const double u = uniform(sampling.seed, static_cast<uint32_t>(position), Purpose::accept);
+    if (accept_draft(p, q, draft, u)) return draft;
+    return choose_residual(p, q, draft, Noise(sampling.seed, position, Purpose::residual));
+}
+
+// Fills n_tokens, tokens and logprobs: the accepted drafts and one chosen token.
+OJ_HD void verify(const SampledRows& rows, SampleWorkspace work, oj_seq_result* result) {
+    result->n_tokens = 0;
+    for (int32_t r = 0; r < rows.n_rows; ++r) {
+        Penalties penalties = rows.penalties;
+        penalties.extra = rows.drafts;
+        penalties.n_extra = r;
+        score_row(rows.logits + r * rows.stride, rows.n_vocab, *rows.sampling, penalties,
+                  rows.masks ? rows.masks[r] : nullptr, work.scores);
+        const float max = work.scores[argmax(work.scores, rows.n_vocab)];
+        const int32_t token = choose_row(rows, r, max, work);
+        fill_logprob(work.scores, rows.n_vocab, max, token, rows.sampling->top_logprobs,
+                     &result->logprobs[r]);
+        result->tokens[result->n_tokens++] = token;
+        if (r < rows.n_rows - 1 && token != rows.drafts[r]) return;
+    }
+}
+
+// An MTP draft from draft logits: the same filters and, if coupled, the same noise as the target.
+// `position` is the draft's own; `penalties.extra` holds this step's tokens and drafts before it.
+// Uncoupled: *q describes what it was drawn from and refers to work.scores, which the caller keeps
+// (one array a draft) until these drafts are verified. Coupled: q may be NULL, work.scores is free.
+OJ_HD int32_t draft_token(const float* logits, int32_t n_vocab, const oj_sampling& sampling,
+                          const Penalties& penalties, int32_t position, SampleWorkspace work,
+                          Distribution* q) {
+    score_row(logits, n_vocab, sampling, penalties, nullptr, work.scores);
+    const int32_t likeliest = argmax(work.scores, n_vocab);
+    if (sampling.temperature == 0.0f) return likeliest;
+    const bool coupled = is_coupled(sampling);
+    const Distribution d = make_distribution(work.scores, n_vocab, work.scores[likeliest],
+                                             sampling, !coupled, work.bins);
+    if (q) *q = d;
+    return choose(d, Noise(sampling.seed, position, coupled ? Purpose::choice : Purpose::draft));
+}
+
+}  // namespace oj
