@@ -2,9 +2,35 @@
 // does not matter who else is served, in which order, or how often a position is tried.
 #pragma once
 
-#include "elementary.h"
+#include <stdint.h>
+
+#include "engine/numerics.h"
+
+#ifdef __CUDACC__
+#define OJ_HD __host__ __device__ inline
+#else
+#define OJ_HD inline
+#endif
 
 namespace oj {
+
+// Natural logarithm of a positive normal number, about 1e-7 relative, equal bits everywhere.
+// (A product that feeds a sum is always an explicit fma, so that no compiler can contract it.)
+OJ_HD float log_f32(float x) {
+    const uint32_t bits = float_to_bits(x);
+    // x = m 2^e with m in [sqrt(1/2), sqrt(2)); 0x3f3504f3 is sqrt(1/2)
+    const int32_t e = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;
+    const float m = bits_to_float(bits - (static_cast<uint32_t>(e) << 23));
+    const float z = (m - 1.0f) / (m + 1.0f);
+    const float z2 = z * z;
+    float p = 2.22222222e-1f;  // log m = 2 (z + z^3/3 + z^5/5 + ...), |z| <= 0.172
+    p = fmaf(p, z2, 2.85714286e-1f);
+    p = fmaf(p, z2, 4.0e-1f);
+    p = fmaf(p, z2, 6.66666667e-1f);
+    p = fmaf(p, z2, 2.0f);
+    const float n = static_cast<float>(e);
+    return fmaf(n, 0.693359375f, fmaf(n, -2.12194440e-4f, p * z));
+}
 
 // Separate streams, so that no draw of one position is used twice.
 enum class Purpose : uint32_t {
@@ -47,23 +73,23 @@ constexpr float kMaxGumbel = 23.0f;
 
 // 32 random bits to a standard Gumbel variate -log(-log u), accurate where it is large.
 OJ_HD float gumbel(uint32_t x) {
-    const float scale = 2.3283064365386963e-10f;  // 2^-32
+    const float scale = 2.3283064365386963e-10f;              // 2^-32
     const float v = (static_cast<float>(~x) + 0.5f) * scale;  // 1 - u
-    float e;                                                   // -log u
-    if (v < 0.00390625f) {  // v + v^2/2 + v^3/3 + v^4/4
+    float e;                                                  // -log u
+    if (v < 0.00390625f) {                                    // v + v^2/2 + v^3/3 + v^4/4
         float p = fmaf(0.25f, v, 0.333333333f);
         p = fmaf(p, v, 0.5f);
         p = fmaf(p, v, 1.0f);
         e = p * v;
     } else {
-        e = -log_positive((static_cast<float>(x) + 0.5f) * scale);
+        e = -log_f32((static_cast<float>(x) + 0.5f) * scale);
     }
-    return -log_positive(e);
+    return -log_f32(e);
 }
 
 // The Gumbel noise of one (seed, position, purpose) over token ids; one Philox block serves four.
 class Noise {
-  public:
+public:
     OJ_HD Noise(uint64_t seed, int32_t position, Purpose purpose)
         : seed_(seed), position_(static_cast<uint32_t>(position)), purpose_(purpose) {}
 
@@ -76,7 +102,7 @@ class Noise {
         return gumbel(block_.word[id & 3]);
     }
 
-  private:
+private:
     uint64_t seed_;
     uint32_t position_;
     Purpose purpose_;

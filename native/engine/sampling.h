@@ -1,8 +1,10 @@
 // Choosing tokens: the code that every backend instantiates on its logits.
 //
 // A token is t = argmax over the filtered set of log p_i + G(seed, position, i), ties to the lowest
-// id; `position` is always the absolute position of the token being chosen. Two rules verify drafts:
-//   coupled    (temperature 0, or a named seed) drafts use the same G; accepted if and only if equal
+// id; `position` is always the absolute position of the token being chosen. Two rules verify
+// drafts:
+//   coupled    (temperature 0, or a named seed) drafts use the same G; accepted if and only if
+//   equal
 //              to t, so drafts change nothing but speed;
 //   rejection  accept with min(1, p/q), else draw from the normalised (p - q)+.
 //
@@ -11,8 +13,8 @@
 // among its threads in any way and still get the same bits as the plain loops here.
 #pragma once
 
-#include "../include/openjet.h"
-#include "random.h"
+#include "engine/random.h"
+#include "openjet.h"
 
 namespace oj {
 
@@ -59,7 +61,8 @@ struct Distribution {
 
 // The probability mass of a scaled score (<= 0) in units of 2^-40 of the likeliest token's.
 OJ_HD uint64_t token_mass(float scaled) {
-    return static_cast<uint64_t>(exp_nonpositive(scaled) * 1099511627776.0f + 0.5f);
+    if (!(scaled > -29.0f)) return 0;  // below 2^-41, or not a number
+    return static_cast<uint64_t>(exp_f32(scaled) * 1099511627776.0f + 0.5f);
 }
 
 OJ_HD double Distribution::probability(int32_t id) const {
@@ -80,22 +83,25 @@ OJ_HD bool has_penalties(const oj_sampling& sampling) {
     return sampling.presence != 0.0f || sampling.frequency != 0.0f || sampling.repetition != 1.0f;
 }
 
-OJ_HD void apply_penalties(const oj_sampling& sampling, const Penalties& penalties,
-                           float* scores) {
+OJ_HD void apply_penalties(const oj_sampling& sampling, const Penalties& penalties, float* scores) {
     for (int32_t k = 0; k < penalties.n; ++k) {
         const int32_t id = penalties.ids[k];
         int32_t count = penalties.counts[k];
-        for (int32_t e = 0; e < penalties.n_extra; ++e) count += penalties.extra[e] == id;
+        for (int32_t e = 0; e < penalties.n_extra; ++e)
+            count += penalties.extra[e] == id;
         scores[id] = penalized(scores[id], sampling, count);
     }
     for (int32_t e = 0; e < penalties.n_extra; ++e) {
         const int32_t id = penalties.extra[e];
         bool counted = false;
-        for (int32_t k = 0; k < penalties.n && !counted; ++k) counted = penalties.ids[k] == id;
-        for (int32_t k = 0; k < e && !counted; ++k) counted = penalties.extra[k] == id;
+        for (int32_t k = 0; k < penalties.n && !counted; ++k)
+            counted = penalties.ids[k] == id;
+        for (int32_t k = 0; k < e && !counted; ++k)
+            counted = penalties.extra[k] == id;
         if (counted) continue;
         int32_t count = 0;
-        for (int32_t k = e; k < penalties.n_extra; ++k) count += penalties.extra[k] == id;
+        for (int32_t k = e; k < penalties.n_extra; ++k)
+            count += penalties.extra[k] == id;
         scores[id] = penalized(scores[id], sampling, count);
     }
 }
@@ -104,14 +110,15 @@ OJ_HD void apply_penalties(const oj_sampling& sampling, const Penalties& penalti
 // set). `scores` may be `logits`.
 OJ_HD void score_row(const float* logits, int32_t n_vocab, const oj_sampling& sampling,
                      const Penalties& penalties, const uint32_t* mask, float* scores) {
-    for (int32_t i = 0; i < n_vocab; ++i) scores[i] = logits[i];
+    for (int32_t i = 0; i < n_vocab; ++i)
+        scores[i] = logits[i];
     for (int32_t k = 0; k < sampling.n_bias; ++k) {
         scores[sampling.bias_ids[k]] += sampling.bias_values[k];
     }
     if (has_penalties(sampling)) apply_penalties(sampling, penalties, scores);
     if (mask) {
         for (int32_t i = 0; i < n_vocab; ++i) {
-            if (!(mask[i >> 5] >> (i & 31) & 1u)) scores[i] = negative_infinity();
+            if (!(mask[i >> 5] >> (i & 31) & 1u)) scores[i] = -INFINITY;
         }
     }
 }
@@ -127,22 +134,24 @@ OJ_HD Cutoff select_prefix(const Distribution& d, bool by_mass, uint64_t target,
     uint32_t prefix = 0;
     for (int pass = 0; pass < 3; ++pass) {
         const uint32_t n_bins = 1u << widths[pass];
-        for (uint32_t b = 0; b < n_bins; ++b) bins[b] = 0;
+        for (uint32_t b = 0; b < n_bins; ++b)
+            bins[b] = 0;
         for (int32_t i = 0; i < d.n_vocab; ++i) {
             const float s = d.scaled(i);
             if (!d.keeps(s, i)) continue;
-            const uint32_t key = (float_bits(s) & 0x7fffffffu) >> shifts[pass];
+            const uint32_t key = (float_to_bits(s) & 0x7fffffffu) >> shifts[pass];
             if (key >> widths[pass] != prefix) continue;
             bins[key & (n_bins - 1)] += by_mass ? token_mass(s) : 1;
         }
         uint32_t b = 0;
-        while (b < n_bins && before + bins[b] < target) before += bins[b++];
+        while (b < n_bins && before + bins[b] < target)
+            before += bins[b++];
         if (b == n_bins) return d.cutoff;  // the whole set holds less
         prefix = prefix << widths[pass] | b;
     }
     for (int32_t i = 0; i < d.n_vocab; ++i) {  // equal scores: lowest ids first
         const float s = d.scaled(i);
-        if (!d.keeps(s, i) || (float_bits(s) & 0x7fffffffu) != prefix) continue;
+        if (!d.keeps(s, i) || (float_to_bits(s) & 0x7fffffffu) != prefix) continue;
         before += by_mass ? token_mass(s) : 1;
         if (before >= target) return Cutoff{s, i};
     }
@@ -160,7 +169,7 @@ OJ_HD uint64_t filtered_mass(const Distribution& d) {
 
 OJ_HD int32_t argmax(const float* scores, int32_t n_vocab) {
     int32_t best = 0;
-    float value = negative_infinity();
+    float value = -INFINITY;
     for (int32_t i = 0; i < n_vocab; ++i) {
         if (scores[i] > value) {
             value = scores[i];
@@ -173,19 +182,18 @@ OJ_HD int32_t argmax(const float* scores, int32_t n_vocab) {
 // Temperature (> 0), top-k, top-p, min-p over scored logits. `mass` is filled on request only.
 OJ_HD Distribution make_distribution(const float* scores, int32_t n_vocab, float max,
                                      const oj_sampling& sampling, bool want_mass, uint64_t* bins) {
-    Distribution d{scores,           n_vocab, max, sampling.temperature,
-                   {negative_infinity(), -1}, 0};
+    Distribution d{scores, n_vocab, max, sampling.temperature, {-INFINITY, -1}, 0};
     if (sampling.top_k > 0 && sampling.top_k < n_vocab) {
         d.cutoff = select_prefix(d, false, static_cast<uint64_t>(sampling.top_k), bins);
     }
     if (sampling.top_p < 1.0f) {
-        const double part = static_cast<double>(sampling.top_p) *
-                            static_cast<double>(filtered_mass(d));
+        const double part =
+            static_cast<double>(sampling.top_p) * static_cast<double>(filtered_mass(d));
         const uint64_t target = static_cast<uint64_t>(part);
         d.cutoff = select_prefix(d, true, target > 0 ? target : 1, bins);
     }
     if (sampling.min_p > 0.0f) {
-        const float floor = log_positive(sampling.min_p);
+        const float floor = log_f32(sampling.min_p);
         if (floor > d.cutoff.score) d.cutoff = Cutoff{floor, kEveryId};
     }
     if (want_mass) d.mass = filtered_mass(d);
@@ -197,7 +205,7 @@ OJ_HD Distribution make_distribution(const float* scores, int32_t n_vocab, float
 // argmax over the filtered set of log p + noise.
 OJ_HD int32_t choose(const Distribution& d, Noise noise) {
     int32_t best = 0;
-    float value = negative_infinity();
+    float value = -INFINITY;
     for (int32_t i = 0; i < d.n_vocab; ++i) {
         const float s = d.scaled(i);
         if (!d.keeps(s, i) || s + kMaxGumbel < value) continue;
@@ -223,11 +231,11 @@ OJ_HD bool accept_draft(const Distribution& p, const Distribution* q, int32_t dr
 OJ_HD int32_t choose_residual(const Distribution& p, const Distribution* q, int32_t draft,
                               Noise noise) {
     int32_t best = -1;
-    float value = negative_infinity();
+    float value = -INFINITY;
     for (int32_t i = 0; i < p.n_vocab; ++i) {
         const double r = p.probability(i) - draft_probability(q, draft, i);
         if (!(r > 0.0)) continue;
-        const float candidate = log_positive(static_cast<float>(r)) + noise.at(i);
+        const float candidate = log_f32(static_cast<float>(r)) + noise.at(i);
         if (candidate > value) {
             value = candidate;
             best = i;
@@ -242,14 +250,15 @@ OJ_HD int32_t choose_residual(const Distribution& p, const Distribution* q, int3
 OJ_HD void fill_logprob(const float* scores, int32_t n_vocab, float max, int32_t token,
                         int32_t n_top, oj_logprob* out) {
     uint64_t mass = 0;
-    for (int32_t i = 0; i < n_vocab; ++i) mass += token_mass(scores[i] - max);
-    const float log_sum = log_positive(static_cast<float>(mass)) - 27.7258872f;  // 40 ln 2
+    for (int32_t i = 0; i < n_vocab; ++i)
+        mass += token_mass(scores[i] - max);
+    const float log_sum = log_f32(static_cast<float>(mass)) - 27.7258872f;  // 40 ln 2
     out->logprob = scores[token] - max - log_sum;
     out->n_top = 0;
     for (int32_t i = 0; n_top > 0 && i < n_vocab; ++i) {
         const float s = scores[i];
         if (out->n_top == n_top && !(s > out->top_logprobs[n_top - 1])) continue;
-        if (!(s > negative_infinity())) continue;
+        if (!(s > -INFINITY)) continue;
         int32_t k = out->n_top < n_top ? out->n_top++ : n_top - 1;
         for (; k > 0 && s > out->top_logprobs[k - 1]; --k) {
             out->top_ids[k] = out->top_ids[k - 1];
@@ -330,8 +339,8 @@ OJ_HD int32_t draft_token(const float* logits, int32_t n_vocab, const oj_samplin
     const int32_t likeliest = argmax(work.scores, n_vocab);
     if (sampling.temperature == 0.0f) return likeliest;
     const bool coupled = is_coupled(sampling);
-    const Distribution d = make_distribution(work.scores, n_vocab, work.scores[likeliest],
-                                             sampling, !coupled, work.bins);
+    const Distribution d = make_distribution(work.scores, n_vocab, work.scores[likeliest], sampling,
+                                             !coupled, work.bins);
     if (q) *q = d;
     return choose(d, Noise(sampling.seed, position, coupled ? Purpose::choice : Purpose::draft));
 }
