@@ -218,6 +218,7 @@ def _random_blocks(bits: np.random.PCG64, kind: Type, count: int, std: float) ->
     n = count // per_block
     blocks = _uniform_bytes(bits, n * block_bytes).reshape(n, block_bytes).copy()
     vary = 1 + (_uniform_bytes(bits, n).astype(np.float64) - 127.5) / 512
+    sign = 1 - 2.0 * (_uniform_bytes(bits, n) & 1)  # where the codes' mean is not zero
 
     def put(offset: int, scale: np.ndarray) -> None:
         blocks[:, offset : offset + 2] = scale.astype("<f2").view(np.uint8).reshape(n, 2)
@@ -226,13 +227,13 @@ def _random_blocks(bits: np.random.PCG64, kind: Type, count: int, std: float) ->
     if kind == Type.Q8_0:
         put(0, vary * std / (65_535 / 12) ** 0.5)
     elif kind in (Type.Q4_0, Type.Q5_0):
-        put(0, vary * std / (uniform_4 if kind == Type.Q4_0 else uniform_5))
+        put(0, sign * vary * std / (uniform_4 if kind == Type.Q4_0 else uniform_5))
     elif kind in (Type.Q4_1, Type.Q5_1):
         scale = vary * std / (uniform_4 if kind == Type.Q4_1 else uniform_5)
         put(0, scale)
         put(2, -scale * (7.5 if kind == Type.Q4_1 else 15.5))
     elif kind == Type.IQ4_NL:
-        put(0, vary * std / 67.3)  # deviation of the code table
+        put(0, sign * vary * std / 67.3)  # deviation of the code table
     elif kind == Type.IQ4_XS:  # sub-scales are uniform in -32..31
         put(0, vary * std / (67.3 * 18.5))
     elif kind == Type.Q6_K:  # sub-scales of 32..95

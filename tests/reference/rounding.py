@@ -40,13 +40,11 @@ class Rounding:
 
 
 def _int8(x: np.ndarray, block: int) -> np.ndarray:
-    """Codes are round-half-even(x * iscale) with iscale = -127 / (the element of largest
-    magnitude), values codes / iscale, all in float32: llama.cpp's Q8_K rounding."""
+    """Codes are round-half-even(x * (127 / largest magnitude)), values code * (largest / 127), in
+    float32 as the engine computes them."""
     groups = x.astype(np.float32).reshape(*x.shape[:-1], -1, block)
-    largest = np.take_along_axis(groups, np.abs(groups).argmax(-1, keepdims=True), -1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inverse_scale = np.float32(-127) / largest
-        scale = np.float32(1) / inverse_scale
-        codes = np.minimum(np.rint(inverse_scale * groups), 127)
-        values = np.where(largest == 0, 0, codes.astype(np.float64) * scale)
-    return values.reshape(x.shape)
+    largest = np.abs(groups).max(-1, keepdims=True)
+    safe = np.maximum(largest, np.float32(1e-30))
+    codes = np.rint(groups * (np.float32(127) / safe))
+    scale = np.where(largest > np.float32(1e-30), largest / np.float32(127), np.float32(0))
+    return (codes.astype(np.float64) * scale).reshape(x.shape)
