@@ -3,7 +3,7 @@
 
     python build.py                                  libraries into openjet_provider/_lib/
     python build.py --tests --out DIR                the programs of native/tests/ into DIR
-    python build.py --sanitize address --out DIR     library and test programs, instrumented
+    python build.py --sanitize address --out DIR     library and programs, instrumented (or thread)
     python build.py --hash                           hash of the native sources
 
 setup.py calls `build_package` for `pip install .`, wheels and editable installs. Needs only the
@@ -268,11 +268,10 @@ def try_cuda(out: Path) -> dict[str, Any]:
     except CudaSkipped as skipped:
         record["reason"] = str(skipped)
     except BuildError as error:
-        record["reason"] = record["error"] = first_error(error)
-        if mode == "auto":
-            print(f"warning: no CUDA library, going on without it.\n{error}", file=sys.stderr)
-            return record
-        raise
+        if mode == "1":
+            raise
+        record["error"] = first_error(error)
+        print(f"warning: no CUDA library, going on without it.\n{error}", file=sys.stderr)
     if mode == "1" and not record["built"]:
         raise BuildError(f"OPENJET_CUDA=1, but: {record['reason']}")
     return record
@@ -330,7 +329,7 @@ def main(argv: Sequence[str]) -> int:
         else:
             require_platform()
             with build_lock():
-                if args.sanitize:
+                if not args.tests:
                     build_cpu(out, args.sanitize)
                 print("\n".join(map(str, build_tests(out, args.sanitize))))
     except BuildError as error:

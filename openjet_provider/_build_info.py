@@ -16,7 +16,11 @@ def library(kind: str) -> Path:
 
 
 def build_record() -> dict[str, Any]:
-    """What build.py recorded: `source_hash`, `cpu` and `cuda`. Empty if nothing was built."""
+    """What build.py recorded; empty if nothing was built.
+
+    `source_hash` of native/; `cpu`: compiler, flags; `cuda`: built, architectures, and as far as
+    they apply nvcc, nvcc_version, skipped (architecture -> why), reason (not tried) or error.
+    """
     try:
         record: dict[str, Any] = json.loads((LIB / "_build_record.json").read_text())
     except FileNotFoundError:
@@ -38,7 +42,8 @@ def describe_build() -> str:
         archs = ", ".join(f"sm_{arch}" for arch in cuda["architectures"])
         lines.append(f"libopenjet_cuda.so: built with nvcc {cuda['nvcc_version']} for {archs}")
     else:
-        lines.append(f"libopenjet_cuda.so: not built ({cuda['reason']})")
+        why = cuda.get("error") or cuda["reason"]
+        lines.append(f"libopenjet_cuda.so: not built ({why})")
         if "nvcc" in cuda:
             lines.append(f"nvcc: {cuda['nvcc']} {cuda.get('nvcc_version', '')}".rstrip())
     lines += [f"sm_{arch}: left out, {why}" for arch, why in cuda.get("skipped", {}).items()]

@@ -1,0 +1,39 @@
+"""Every program of native/tests passes; with --sanitize, under that sanitizer too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = sorted(path.stem for path in (ROOT / "native" / "tests").glob("*.cpp"))
+
+
+@pytest.fixture(scope="session")
+def programs(request: pytest.FixtureRequest) -> Path:
+    """The folder of the compiled programs."""
+    sanitizer = request.config.getoption("--sanitize")
+    out = ROOT / "build" / "tests" / (sanitizer or "plain")
+    command = [sys.executable, str(ROOT / "build.py"), "--tests", "--out", str(out)]
+    if sanitizer:
+        command += ["--sanitize", sanitizer]
+    built = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return out
+
+
+@pytest.mark.timeout(600)  # the first one waits for the compiler
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_passes(programs: Path, name: str) -> None:
+    done = subprocess.run(
+        [programs / name],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{name} ended with {done.returncode}\n{done.stdout}{done.stderr}"

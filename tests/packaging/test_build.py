@@ -1,0 +1,189 @@
+"""build.py: what it compiles, what it records, and how it fails."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.packaging.conftest import run
+
+KERNEL = """
+__global__ void twice(int* x) { x[threadIdx.x] *= 2; }
+extern "C" __attribute__((visibility("default"))) int oj_launch(int* x) {
+    twice<<<1, 32>>>(x);
+    return cudaGetLastError();
+}
+"""
+
+
+@pytest.fixture
+def build_module(root: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("openjet_build", root / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def build(tree: Path, *arguments: str, **env: str) -> tuple[int, str]:
+    done = run(sys.executable, "build.py", *arguments, cwd=tree, env=env)
+    return done.returncode, done.stdout + done.stderr
+
+
+def record(tree: Path) -> dict[str, Any]:
+    return json.loads((tree / "openjet_provider/_lib/_build_record.json").read_text())
+
+
+def add_kernel(tree: Path) -> None:
+    (tree / "native/cuda").mkdir()
+    (tree / "native/cuda/kernel.cu").write_text(KERNEL)
+
+
+def object_times(tree: Path) -> dict[str, int]:
+    objects = (tree / "build/native").rglob("*.o")
+    return {path.name: path.stat().st_mtime_ns for path in objects}
+
+
+def test_library_header_and_record(stub_tree: Path) -> None:
+    status, output = build(stub_tree)
+    assert status == 0, output
+    out = stub_tree / "openjet_provider/_lib"
+    assert ctypes.CDLL(str(out / "libopenjet_cpu.so")).oj_answer() == 42
+    assert (out / "openjet.h").read_text() == "int oj_answer(void);\n"
+    assert record(stub_tree)["cuda"]["reason"] == "no CUDA sources in this version"
+    assert "g++" in record(stub_tree)["cpu"]["compiler"]
+
+
+def test_only_what_changed_is_compiled(stub_tree: Path) -> None:
+    build(stub_tree)
+    before = object_times(stub_tree)
+    header = stub_tree / "native/engine/answer.h"
+    header.write_text("#define ANSWER 43\n")
+    status, output = build(stub_tree)
+    assert status == 0, output
+    after = object_times(stub_tree)
+    assert {name for name in after if after[name] != before[name]} == {"answer.cpp.o"}
+
+
+def test_test_programs_under_a_sanitizer(stub_tree: Path) -> None:
+    status, output = build(stub_tree, "--tests", "--sanitize", "address", "--out", "programs")
+    assert status == 0, output
+    assert run(stub_tree / "programs/test_answer", cwd=stub_tree).returncode == 0
+
+
+def test_a_sanitizer_build_finds_what_it_is_for(stub_tree: Path) -> None:
+    (stub_tree / "native/engine/answer.cpp").write_text(
+        "int answer() { int* p = new int[4]; int v = p[4]; delete[] p; return v; }\n"
+    )
+    build(stub_tree, "--tests", "--sanitize", "address", "--out", "programs")
+    done = run(stub_tree / "programs/test_answer", cwd=stub_tree)
+    assert done.returncode != 0
+    assert "heap-buffer-overflow" in done.stderr
+
+
+def test_hash_follows_the_sources_but_not_their_tests(stub_tree: Path) -> None:
+    before = build(stub_tree, "--hash")
+    (stub_tree / "native/tests/test_answer.cpp").write_text("int main() { return 0; }\n")
+    assert build(stub_tree, "--hash") == before
+    (stub_tree / "native/engine/answer.h").write_text("#define ANSWER 43\n")
+    assert build(stub_tree, "--hash") != before
+
+
+def test_compile_error_is_shown(stub_tree: Path) -> None:
+    (stub_tree / "native/api.cpp").write_text("nonsense;\n")
+    status, output = build(stub_tree)
+    assert status == 1
+    assert "native/api.cpp" in output
+    assert "error" in output
+
+
+def test_missing_compiler_names_the_way_out(stub_tree: Path) -> None:
+    status, output = build(stub_tree, CXX="no-such-g++")
+    assert status == 1
+    assert "apt install g++" in output
+
+
+def test_other_platforms_are_refused(
+    build_module: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    with pytest.raises(build_module.BuildError, match=r"Linux x86-64 only.*this is Darwin arm64"):
+        build_module.build_package(tmp_path)
+
+
+def test_failing_nvcc_is_recorded_and_the_build_goes_on(
+    stub_tree: Path, fake_nvcc: Callable[[str], Path]
+) -> None:
+    add_kernel(stub_tree)
+    status, output = build(stub_tree, NVCC=str(fake_nvcc("12.4")))
+    assert status == 0, output
+    assert "going on without it" in output
+    cuda = record(stub_tree)["cuda"]
+    assert cuda["built"] is False
+    assert cuda["error"] == "kernel.cu(1): error: out of luck"
+    assert cuda["nvcc_version"] == "12.4"
+    assert set(cuda["skipped"]) == {"90", "120"}
+    assert (stub_tree / "openjet_provider/_lib/libopenjet_cpu.so").is_file()
+
+
+def test_failing_nvcc_fails_a_build_that_asked_for_cuda(
+    stub_tree: Path, fake_nvcc: Callable[[str], Path]
+) -> None:
+    add_kernel(stub_tree)
+    status, output = build(stub_tree, NVCC=str(fake_nvcc("12.4")), OPENJET_CUDA="1")
+    assert status == 1
+    assert "out of luck" in output
+
+
+@pytest.mark.parametrize(
+    ("env", "reason"),
+    [
+        ({}, "nvcc 11.8 is older than 12.0"),
+        ({"OPENJET_CUDA": "0"}, "switched off by OPENJET_CUDA=0"),
+    ],
+)
+def test_skipped_cuda_says_why(
+    stub_tree: Path, fake_nvcc: Callable[[str], Path], env: dict[str, str], reason: str
+) -> None:
+    add_kernel(stub_tree)
+    status, output = build(stub_tree, NVCC=str(fake_nvcc("11.8")), **env)
+    assert status == 0, output
+    assert record(stub_tree)["cuda"]["reason"] == reason
+
+
+def test_unknown_cuda_mode_is_refused(stub_tree: Path) -> None:
+    status, output = build(stub_tree, OPENJET_CUDA="yes")
+    assert status == 1
+    assert "must be auto, 0 or 1, not 'yes'" in output
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")
+def test_cuda_library_loads_without_a_device(stub_tree: Path) -> None:
+    add_kernel(stub_tree)
+    status, output = build(stub_tree, OPENJET_CUDA="1", OPENJET_CUDA_ARCHS="86,1234")
+    assert status == 0, output
+    cuda = record(stub_tree)["cuda"]
+    assert cuda["architectures"] == ["86"]
+    assert cuda["skipped"] == {"1234": "not known to this nvcc"}
+    library = ctypes.CDLL(str(stub_tree / "openjet_provider/_lib/libopenjet_cuda.so"))
+    if not os.path.exists("/dev/nvidia0"):
+        assert library.oj_launch(None) != 0  # an error code, not a crash
+
+
+def test_pypa_build_by_mistake_gets_a_hint(stub_tree: Path) -> None:
+    status, output = build(stub_tree, "--wheel")
+    assert status == 2
+    assert "pip wheel" in output
