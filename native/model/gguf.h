@@ -44,7 +44,7 @@ public:
 
 private:
     friend class GgufFile;
-    std::vector<const uint8_t*> starts_;  // each at the string's 8-byte length
+    std::vector<const uint8_t*> starts_;  // each at its string's 8-byte length
 };
 
 struct GgufTensor {
@@ -58,10 +58,11 @@ struct GgufTensor {
 
 struct GgufKey {
     std::string_view name;
-    GgufType type;          // of the value, or of the elements when is_array
+    GgufType type;  // of the value, or of the elements when is_array
     bool is_array;
     uint64_t count;         // elements; 1 for a scalar
-    const uint8_t* values;  // unaligned; a string starts at its 8-byte length
+    const uint8_t* values;  // unaligned; in an array each string follows its 8-byte length
+    uint64_t bytes;         // of `values`
 };
 
 class GgufFile {
@@ -100,23 +101,28 @@ public:
     double get_float(std::string_view name) const;
     std::string_view get_string(std::string_view name) const;
 
-    // Arrays of any integer type or of bool, as int64; empty when absent.
+    // Elements of an array of integers or bools, or a scalar as the only element; empty when
+    // absent.
     std::vector<int64_t> find_ints(std::string_view name, uint64_t max_count) const;
     GgufStrings get_strings(std::string_view name) const;
 
-    // Error with this file's path in front of `what`.
-    Error error(int code, const std::string& what) const;
+    // Errors that name this file and the key or tensor.
+    Error key_error(int code, std::string_view name, const std::string& problem) const;
+    Error tensor_error(int code, std::string_view name, const std::string& problem) const;
 
 private:
     class Parser;
 
-    GgufFile() = default;
-    void sort_names();
+    GgufFile(std::string path, const uint8_t* data, size_t size, bool mapped)
+        : path_(std::move(path)), data_(data), size_(size), mapped_(mapped) {}
+    const GgufKey* find_scalar(std::string_view name, bool (*accepts)(GgufType),
+                               const char* expected) const;
+    const GgufKey& get_key(std::string_view name) const;
 
     std::string path_;
-    const uint8_t* data_ = nullptr;
-    size_t size_ = 0;
-    bool mapped_ = false;
+    const uint8_t* data_;
+    size_t size_;
+    bool mapped_;  // data_ is our mapping
     std::vector<GgufKey> keys_;
     std::vector<GgufTensor> tensors_;
     std::vector<uint32_t> keys_by_name_;

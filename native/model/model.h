@@ -6,16 +6,15 @@
 // inputs; a vector has rows == 1. What each tensor does is in docs/architecture.md.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "model/block_types.h"
 #include "model/error.h"
+#include "model/hparams.h"
 #include "model/vocabulary.h"
 
 namespace oj {
@@ -38,44 +37,6 @@ struct Tensor {
     const float* f32() const { return reinterpret_cast<const float*>(data); }
 };
 
-// All counts are positive and small enough for any product of two of them to fit int64; the
-// divisibility that the model needs has been checked.
-struct Hparams {
-    int32_t n_vocab = 0;
-    int32_t n_ctx_train = 0;
-    int32_t n_embd = 0;
-    int32_t n_ff = 0;
-    int32_t n_layers = 0;  // without the MTP block
-
-    // Attention and MTP layers. Query head h uses KV head h / (n_heads / n_kv_heads).
-    int32_t n_heads = 0;
-    int32_t n_kv_heads = 0;
-    int32_t head_dim = 0;
-
-    // RoPE on the first rope_dim dimensions of a head, pairs (d, d + rope_dim / 2), angle
-    // position * rope_scale * rope_base^(-2d / rope_dim). For text the multi-axis sections of the
-    // file make no difference; a file where they would is refused.
-    int32_t rope_dim = 0;
-    float rope_base = 0;
-    float rope_scale = 1;
-
-    // DeltaNet layers. V head j uses Q and K head j % n_k_heads.
-    int32_t n_k_heads = 0;
-    int32_t n_v_heads = 0;
-    int32_t state_dim = 0;    // of a Q, K or V head; a head's state is state_dim x state_dim
-    int32_t conv_kernel = 0;  // taps; the last one is the current token's
-
-    float rms_eps = 0;
-
-    int32_t q_rows() const { return n_heads * head_dim; }
-    int32_t kv_rows() const { return n_kv_heads * head_dim; }
-    int32_t k_channels() const { return n_k_heads * state_dim; }
-    int32_t v_channels() const { return n_v_heads * state_dim; }
-    int32_t conv_channels() const { return 2 * k_channels() + v_channels(); }  // q | k | v
-};
-
-enum class LayerKind { delta_net, attention };
-
 // The tensors of the other kind are empty (data == nullptr). Fields have the file's names.
 struct Layer {
     int32_t index = 0;  // of the block in the file
@@ -88,9 +49,10 @@ struct Layer {
     Tensor ffn_down;             // [n_embd][n_ff]
 
     // attention. A fused attn_qkv of the file is presented as these three.
-    Tensor attn_q;  // [2 q_rows][n_embd], for each head head_dim query rows, then head_dim gate rows
-    Tensor attn_k;  // [kv_rows][n_embd]
-    Tensor attn_v;  // [kv_rows][n_embd]
+    Tensor
+        attn_q;  // [2 q_rows][n_embd], for each head head_dim query rows, then head_dim gate rows
+    Tensor attn_k;       // [kv_rows][n_embd]
+    Tensor attn_v;       // [kv_rows][n_embd]
     Tensor attn_q_norm;  // [head_dim]
     Tensor attn_k_norm;  // [head_dim]
     Tensor attn_output;  // [n_embd][q_rows]
@@ -132,7 +94,7 @@ struct SamplingDefaults {
 // Immutable once loaded, so usable from any number of threads. Owns the mapping all views point to.
 struct Model {
     std::string path;
-    std::string name;  // general.name, or the file's name when absent
+    std::string name;        // general.name, or the file's name when absent
     int32_t file_type = -1;  // general.file_type (15 is MOSTLY_Q4_K_M), -1 when absent
 
     Hparams hparams;
@@ -146,7 +108,9 @@ struct Model {
     Vocabulary vocab;
     SamplingDefaults sampling;
 
-    uint64_t weight_bytes = 0;  // of the tensors above, each counted once
+    std::vector<Tensor> tensors;  // all of the above, each once, in file order
+    int64_t parameters = 0;       // elements in them
+    uint64_t weight_bytes = 0;
 
     std::shared_ptr<const GgufFile> file;
 };
