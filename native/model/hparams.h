@@ -47,6 +47,9 @@ struct Hparams {
     int32_t conv_channels() const { return 2 * k_channels() + v_channels(); }  // q | k | v
 };
 
+// Throws oj::Error unless the file is a whole qwen35 model in a layout we run.
+void check_architecture(const GgufFile& file);
+
 // Throws oj::Error naming the key that is missing, impossible or not supported. `n_vocab` is the
 // vocabulary's size.
 Hparams read_hparams(const GgufFile& file, int32_t n_vocab);

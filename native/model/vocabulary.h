@@ -54,7 +54,8 @@ public:
     bool is_eog(int32_t id) const;
 
 private:
-    void decode_tokens();
+    void read_types(const GgufFile& file);
+    void decode_tokens(const GgufFile& file);
     void find_eog_ids(const GgufFile& file);
 
     GgufStrings texts_;
