@@ -1,4 +1,4 @@
-"""What a user gets: the wheel's name and contents, and imports from a wheel and an editable install."""
+"""What a user gets: the wheel's name and contents, and imports from it and an editable tree."""
 
 from __future__ import annotations
 
