@@ -55,5 +55,5 @@ class EngineClosedError(OpenJetError, RuntimeError):
     """The engine was closed, or belongs to the process this one was forked from."""
 
 
-class EngineLost(OpenJetError, RuntimeError):  # noqa: N818
+class EngineLost(OpenJetError, RuntimeError):
     """The backend failed for good; this process must be restarted to serve again."""

@@ -1,0 +1,262 @@
+"""The one native engine behind every handle on a model: submission, the pump thread, closing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from openjet_provider._native import Model, Native
+from openjet_provider.errors import (
+    ContextOverflowError,
+    EngineClosedError,
+    EngineLost,
+)
+from openjet_provider.generation import Finish, Generation, RequestStats, Token
+
+_FINISHES: tuple[Finish, ...] = (
+    "stop",
+    "stop_string",
+    "length",
+    "cancelled",
+    "deadline",
+    "error",
+)
+_EVENTS = 256  # taken from the engine at a time
+_POLL_MS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenSampling:
+    """oj_sampling with every value decided."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence: float = 0.0
+    frequency: float = 0.0
+    repetition: float = 1.0
+    seed: int = 0
+    coupled: bool = True
+    top_logprobs: int = 0
+    bias: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenRequest:
+    """oj_request in Python's terms; see native/include/openjet.h for every field's meaning."""
+
+    tokens: Sequence[int]
+    boundaries: Sequence[int] = ()
+    client: str = ""
+    max_tokens: int = 0
+    ignore_eos: bool = False
+    timeout_s: float | None = None
+    sampling: TokenSampling = TokenSampling()
+    stops: Sequence[str] = ()
+    hidden: Sequence[tuple[int, int]] = ()
+    starts_hidden: int = -1
+    stop_tokens: Sequence[int] = ()
+    draft: int = -1
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """oj_engine_stats: totals since the engine opened, and what is in use now. Times in us."""
+
+    steps: int
+    rows: int
+    shared_steps: int
+    step_us: int
+    last_step_us: int
+    prompt_rows: int
+    decode_rows: int
+    generated: int
+    cached_tokens: int
+    evicted_pages: int
+    running: int
+    waiting: int
+    pages_total: int
+    pages_used: int
+    pages_cached: int
+    snapshots_total: int
+    snapshots_used: int
+    context: int
+
+
+class Core:
+    """A running oj_engine. Every method may be called from any thread."""
+
+    def __init__(self, model: Model, options: Any) -> None:
+        """`options` is an `oj_engine_options *`; the model is closed with the core."""
+        self.native: Native = model.native
+        self.model = model
+        self.context: int = options.context
+        out = self.native.ffi.new("oj_engine **")
+        self.native.call("oj_engine_open", model.handle, options, out)
+        self._engine = out[0]
+        self._pid = os.getpid()
+        self._lock = (
+            threading.Lock()
+        )  # guards _closed, _deaf and _running, and every call but oj_poll
+        self._closed = False
+        self._deaf = False  # the pump thread has ended
+        self._running: dict[int, Generation] = {}
+        self._pump = threading.Thread(target=self._pump_events, name="openjet-events", daemon=True)
+        self._pump.start()
+
+    def submit(self, request: TokenRequest) -> Generation:
+        """Queue a request.
+
+        Raises ContextOverflowError, EngineBusyError, InvalidRequestError, EngineClosedError.
+        """
+        ffi = self.native.ffi
+        keep: list[Any] = []  # arrays that must live until oj_submit has returned
+        packed = self._pack(request, keep)
+        out = ffi.new("uint64_t *")
+        generation = Generation(len(request.tokens), lambda: self.cancel(int(out[0])))
+        with self._open():
+            try:
+                self.native.call("oj_submit", self._engine, packed, out)
+            except ContextOverflowError as error:
+                raise ContextOverflowError(str(error), len(request.tokens), self.context) from None
+            self._running[int(out[0])] = generation
+        return generation
+
+    def cancel(self, request: int) -> None:
+        """End a request at the next step; unknown and ended ones are ignored."""
+        with contextlib.suppress(EngineClosedError), self._open():
+            self.native.lib.oj_cancel(self._engine, request)
+
+    def stats(self) -> EngineStats:
+        """Counters of the engine."""
+        out = self.native.ffi.new("oj_engine_stats *")
+        with self._open():
+            self.native.lib.oj_engine_get_stats(self._engine, out)
+        return EngineStats(*(getattr(out, name) for name in EngineStats.__dataclass_fields__))
+
+    def close(self) -> None:
+        """Cancel what runs, wait for the threads, free the engine and the model. Idempotent."""
+        if self._pid != os.getpid():
+            return  # the parent's threads and memory are not ours to end
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self.native.lib.oj_engine_stop(self._engine)
+        if threading.current_thread() is not self._pump:
+            self._pump.join()
+        self.native.lib.oj_engine_close(self._engine)
+        self.model.close()
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        if self._pid != os.getpid():
+            raise EngineClosedError(
+                f"this engine belongs to process {self._pid}, from which this one was forked;"
+                " open an Engine after the fork, or use the spawn start method"
+            )
+        with self._lock:
+            if self._closed:
+                raise EngineClosedError("the engine is closed; open a new Engine")
+            if self._deaf:
+                raise EngineLost("the engine's event thread ended; restart this process")
+            yield
+
+    def _pack(self, request: TokenRequest, keep: list[Any]) -> Any:
+        ffi = self.native.ffi
+
+        def array(kind: str, values: Sequence[Any]) -> Any:
+            keep.append(ffi.new(f"{kind}[]", values))
+            return keep[-1]
+
+        packed = ffi.new("oj_request *")
+        packed.tokens = array("int32_t", request.tokens)
+        packed.n_tokens = len(request.tokens)
+        packed.boundaries = array("int32_t", request.boundaries)
+        packed.n_boundaries = len(request.boundaries)
+        packed.client = array("char", request.client.encode())
+        packed.max_tokens = request.max_tokens
+        packed.ignore_eos = request.ignore_eos
+        packed.deadline_us = (
+            0 if request.timeout_s is None else max(1, int(request.timeout_s * 1e6))
+        )
+        packed.stops = array("char *", [array("char", stop.encode()) for stop in request.stops])
+        packed.n_stops = len(request.stops)
+        packed.hidden = array("int32_t", [token for span in request.hidden for token in span])
+        packed.n_hidden = len(request.hidden)
+        packed.starts_hidden = request.starts_hidden
+        packed.stop_tokens = array("int32_t", request.stop_tokens)
+        packed.n_stop_tokens = len(request.stop_tokens)
+        packed.draft = request.draft
+        sampling, out = request.sampling, packed.sampling
+        for name in ("temperature", "top_k", "top_p", "min_p", "presence", "frequency"):
+            setattr(out, name, getattr(sampling, name))
+        out.repetition = sampling.repetition
+        out.seed = sampling.seed
+        out.coupled = sampling.coupled
+        out.top_logprobs = sampling.top_logprobs
+        out.n_bias = len(sampling.bias)
+        out.bias_ids = array("int32_t", list(sampling.bias))
+        out.bias_values = array("float", list(sampling.bias.values()))
+        return packed
+
+    def _pump_events(self) -> None:
+        """Hand events to their requests until the engine has stopped. Runs in its own thread."""
+        events = self.native.ffi.new("oj_event[]", _EVENTS)
+        try:
+            while True:
+                count = self.native.lib.oj_poll(self._engine, events, _EVENTS, _POLL_MS)
+                if count < 0:
+                    break
+                self._dispatch(events, count)
+        finally:
+            with self._lock:
+                self._deaf = True
+                left, self._running = self._running, {}
+            for generation in left.values():  # nobody waits for what will never come
+                generation.deliver([], generation.stats, "error")
+
+    def _dispatch(self, events: Any, count: int) -> None:
+        tokens: dict[int, list[Token]] = defaultdict(list)
+        last: dict[int, Any] = {}
+        for i in range(count):
+            event = events[i]
+            if event.kind == self.native.lib.OJ_EVENT_TOKEN:
+                tokens[event.request].append(_token(event))
+            last[event.request] = event
+        for request, event in last.items():
+            done = event.kind == self.native.lib.OJ_EVENT_DONE
+            with self._lock:
+                generation = self._running.get(request)
+                if done:
+                    self._running.pop(request, None)
+            if generation is not None:
+                finish = _FINISHES[event.finish] if done else None
+                generation.deliver(tokens[request], _stats(event.stats), finish)
+
+
+def _token(event: Any) -> Token:
+    found = event.logprob
+    top = tuple((found.top_ids[i], found.top_logprobs[i]) for i in range(found.n_top))
+    return Token(event.token, event.keep, found.logprob, top)
+
+
+def _stats(stats: Any) -> RequestStats:
+    first = stats.first_token_us
+    return RequestStats(
+        prompt_tokens=stats.prompt_tokens,
+        cached_tokens=stats.cached_tokens,
+        prompt_read=stats.prompt_read,
+        generated=stats.generated,
+        drafted=tuple(stats.drafted),
+        accepted=tuple(stats.accepted),
+        queued_s=stats.queued_us / 1e6,
+        first_token_s=first / 1e6 if first > 0 else None,
+        total_s=stats.total_us / 1e6,
+    )

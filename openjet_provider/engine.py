@@ -1,0 +1,386 @@
+"""Engine: open a model once per process and serve it to many threads and tasks.
+
+    from openjet_provider import Engine
+    from openjet_provider.chat.types import ChatRequest
+
+    with Engine("openjet-tiny") as engine:
+        messages = [{"role": "user", "content": "Hello!"}]
+        for delta in engine.chat(ChatRequest(messages=messages)):
+            print(delta.content, end="", flush=True)
+
+Every Engine of the same file and device in a process is a handle on one shared core, so adapters
+open their own without loading the weights again; the core closes with its last handle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openjet_provider import defaults, models
+from openjet_provider._core import Core, EngineStats, TokenRequest
+from openjet_provider._native import Model, Native, load
+from openjet_provider.devices import Backend, DeviceLock, choose_backend
+from openjet_provider.errors import EngineClosedError, InvalidRequestError
+from openjet_provider.generation import Generation
+from openjet_provider.planning import MemoryPlan, available_memory, plan_memory
+
+if TYPE_CHECKING:
+    from openjet_provider.chat.session import ChatFormat, ChatStream
+    from openjet_provider.chat.types import ChatRequest
+
+log = logging.getLogger("openjet_provider")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptRule:
+    """What the scripted backend answers to a conversation that contains `match` ("" always does).
+
+    Texts may name special tokens. per_step: tokens a step; delay_s: sleep in each step;
+    fault_after: the backend fails after this many tokens of the reply.
+    """
+
+    match: str = ""
+    reply: str = ""
+    per_step: int = 1
+    delay_s: float = 0.0
+    fault_after: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Options of a core. None means not said: the environment's value or the default."""
+
+    agents: int | None = None
+    context: int | None = None
+    kv: str | None = None
+    device: int | None = None
+    backend: str | None = None
+    memory_budget: int | None = None
+    threads: int | None = None
+    drafts: int | None = None
+    max_queue: int | None = None
+    max_queue_client: int | None = None
+    script: tuple[ScriptRule, ...] | None = None
+
+    def said(self) -> dict[str, Any]:
+        """The options that were given."""
+        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class Engine:
+    """A handle on the shared engine of a model. Every method may be called from any thread.
+
+    Args:
+        model: path of a GGUF file, or a name (`qwen3.8-27b`, `openjet-tiny`); None is
+            OPENJET_MODEL, else qwen3.8-27b. Never downloads.
+        agents: conversations that run at once (1-16; OPENJET_AGENTS, default 4); more wait.
+        context: positions one conversation may use (OPENJET_CONTEXT; default the largest that
+            memory allows, at most the file's).
+        kv: KV cache format, "q8_0" (default), "f16" or "f32".
+        device: CUDA device index (default 0).
+        backend: "auto" (default, OPENJET_BACKEND), "cpu", "cuda" or "scripted" (tests).
+        memory_budget: bytes for weights, states and pool together.
+        threads: CPU threads (default one per core).
+        drafts: draft tokens a step, 0-8 (default 2); they change speed, never tokens.
+        max_queue, max_queue_client: requests that may wait (64), and of one client (16).
+        script: rules of the scripted backend.
+
+    Raises ModelNotFoundError, ModelFileError, BackendUnavailableError, DeviceBusyError,
+    OutOfMemoryError; InvalidRequestError for an option that is out of range or differs from what
+    the model is already open with in this process.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        agents: int | None = None,
+        context: int | None = None,
+        kv: str | None = None,
+        device: int | None = None,
+        backend: str | None = None,
+        memory_budget: int | None = None,
+        threads: int | None = None,
+        drafts: int | None = None,
+        max_queue: int | None = None,
+        max_queue_client: int | None = None,
+        script: Sequence[ScriptRule] | None = None,
+    ) -> None:
+        options = EngineOptions(
+            agents=agents,
+            context=context,
+            kv=kv,
+            device=device,
+            backend=backend,
+            memory_budget=memory_budget,
+            threads=threads,
+            drafts=drafts,
+            max_queue=max_queue,
+            max_queue_client=max_queue_client,
+            script=None if script is None else tuple(script),
+        )
+        self.model_name, path = models.resolve(model)
+        self._shared: _Shared | None = _registry().acquire(path, options)
+
+    @property
+    def path(self) -> Path:
+        """The model file."""
+        return self._open().path
+
+    @property
+    def context(self) -> int:
+        """Positions one conversation may use."""
+        return self._open().plan.context
+
+    @property
+    def backend(self) -> Backend:
+        """What computes: "cpu", "cuda" or "scripted"."""
+        return self._open().backend
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """How memory was shared out."""
+        return self._open().plan
+
+    @property
+    def format(self) -> ChatFormat:
+        """The model's tokenizer and chat template."""
+        return self._open().format
+
+    def chat(self, request: ChatRequest) -> ChatStream:
+        """Start one turn; iterate the stream, or take its `result()`.
+
+        Renders, tokenises and queues before it returns, so that ContextOverflowError,
+        EngineBusyError and InvalidRequestError are raised here and not in the stream.
+        """
+        shared = self._open()
+        return shared.format.start(request, shared.core.submit)
+
+    async def achat(self, request: ChatRequest) -> ChatStream:
+        """`chat` without blocking the event loop."""
+        return await asyncio.to_thread(self.chat, request)
+
+    def generate(self, request: TokenRequest) -> Generation:
+        """Continue token ids; the level below messages."""
+        return self._open().core.submit(request)
+
+    def count_tokens(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> int:
+        """Tokens of the prompt these messages and tools make, generation prompt included."""
+        from openjet_provider.chat.types import ChatRequest
+
+        request = ChatRequest(messages=messages, tools=tools)
+        return len(self._open().format.prompt(request).tokens)
+
+    def stats(self) -> EngineStats:
+        """Counters of the shared engine."""
+        return self._open().core.stats()
+
+    def close(self) -> None:
+        """Give this handle back. The last one cancels what runs and frees the model."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            _registry().release(shared)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Engine {self.model_name}{' (closed)' if self._shared is None else ''}>"
+
+    def _open(self) -> _Shared:
+        if self._shared is None:
+            raise EngineClosedError(f"this Engine of {self.model_name} is closed; open a new one")
+        return self._shared
+
+
+def _resolve(asked: EngineOptions) -> EngineOptions:
+    """`asked` with the environment's values and the defaults filled in, and every range checked."""
+    return EngineOptions(
+        agents=_whole("agents", asked.agents, 1, 16, defaults.AGENTS, "OPENJET_AGENTS"),
+        context=_whole("context", asked.context, 1, 1 << 30, None, "OPENJET_CONTEXT"),
+        kv=_one_of("kv", asked.kv or defaults.KV, ("q8_0", "f16", "f32")),
+        device=_whole("device", asked.device, 0, 255, 0),
+        backend=asked.backend or os.environ.get("OPENJET_BACKEND") or defaults.BACKEND,
+        memory_budget=_whole("memory_budget", asked.memory_budget, 1, 1 << 60, None),
+        threads=_whole("threads", asked.threads, 0, 256, 0),
+        drafts=_whole("drafts", asked.drafts, 0, 8, defaults.DRAFTS),
+        max_queue=_whole("max_queue", asked.max_queue, 1, 100_000, defaults.QUEUE),
+        max_queue_client=_whole(
+            "max_queue_client", asked.max_queue_client, 1, 100_000, defaults.QUEUE_CLIENT
+        ),
+        script=asked.script,
+    )
+
+
+def _whole(
+    name: str, value: int | None, low: int, high: int, default: int | None, variable: str = ""
+) -> int | None:
+    """A whole number in [low, high]: what was given, else the environment's, else the default."""
+    if value is None and variable and (text := os.environ.get(variable)):
+        name = variable
+        try:
+            value = int(text)
+        except ValueError:
+            raise InvalidRequestError(f"{variable}={text!r} is not a whole number") from None
+    if value is None:
+        return default
+    if not low <= value <= high:
+        raise InvalidRequestError(f"{name}={value} is out of range: give {low} to {high}")
+    return value
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise InvalidRequestError(f"{name}={value!r} is unknown: use {', '.join(allowed)}")
+    return value
+
+
+class _Shared:
+    """A core with everything opened around it, and how many handles use it."""
+
+    def __init__(self, path: Path, options: EngineOptions) -> None:
+        self.path = path
+        self.handles = 0
+        self.options = _resolve(options)
+        self.backend = choose_backend(str(self.options.backend), path.stat().st_size)
+        self._lock: DeviceLock | None = None
+        native = load("cuda" if self.backend == "cuda" else "cpu")
+        with contextlib.ExitStack() as undo:
+            if self.backend == "cuda":
+                self._lock = DeviceLock(self.options.device or 0, path.name)
+                undo.callback(self._lock.release)
+            model = Model(native, path)
+            undo.callback(model.close)
+            packed = self._pack(model)
+            self.format = _chat_format(model)
+            keep = self._pack_script(packed, native)
+            self.core = Core(model, packed)
+            del keep
+            undo.pop_all()
+        log.info("%s on %s: %s", path.name, self.backend, self.plan)
+
+    def close(self) -> None:
+        self.core.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def check_same(self, asked: EngineOptions) -> None:
+        """Raise if `asked` names an option with another value than the one in use."""
+        for name, value in asked.said().items():
+            used = self.backend if name == "backend" else getattr(self.options, name)
+            if name == "context" and used is None:
+                used = self.plan.context
+            if value != used and (name, value) != ("backend", "auto"):
+                raise InvalidRequestError(
+                    f"{self.path.name} is already open in this process with {name}={used!r}, now"
+                    f" {name}={value!r} was asked for; use the same value or close the other"
+                    " Engine first"
+                )
+
+    def _pack(self, model: Model) -> Any:
+        """The oj_engine_options of these options, with memory planned."""
+        lib, options = model.native.lib, self.options
+        packed = model.native.ffi.new("oj_engine_options *")
+        packed.draft, packed.max_queue = options.drafts, options.max_queue
+        packed.max_queue_client = options.max_queue_client
+        packed.step_target = defaults.STEP_TARGET
+        packed.min_prompt_rows = defaults.MIN_PROMPT_ROWS
+        backend = packed.backend
+        backend.kind = getattr(lib, f"OJ_BACKEND_{self.backend.upper()}")
+        backend.kv_codec = getattr(lib, f"OJ_KV_{str(options.kv).upper()}")
+        backend.device, backend.threads = options.device, options.threads
+        backend.n_slots = options.agents
+        backend.mtp = bool(model.info.has_mtp and options.drafts)
+        if options.drafts and not model.info.has_mtp:
+            log.warning("%s has no MTP block: drafts come from prompt lookup only", self.path.name)
+        self.plan = plan_memory(
+            model,
+            backend,
+            context=options.context,
+            memory_budget=options.memory_budget,
+            available=available_memory(),
+        )
+        packed.context = self.plan.context
+        return packed
+
+    def _pack_script(self, packed: Any, native: Native) -> list[Any]:
+        """Point `packed` at the script; the returned arrays must live until the engine is open."""
+        rules = self.options.script or ()
+        if rules and self.backend != "scripted":
+            raise InvalidRequestError('script= needs backend="scripted"')
+        script = native.ffi.new("oj_script_rule[]", len(rules))
+        keep = [script]
+        for rule, out in zip(rules, script, strict=True):
+            for name, text in (("match", rule.match), ("reply", rule.reply)):
+                ids = self.format.tokenizer.encode(text)
+                keep.append(native.ffi.new("int32_t[]", ids))
+                setattr(out, name, keep[-1])
+                setattr(out, f"n_{name}", len(ids))
+            out.per_step = rule.per_step
+            out.delay_us = int(rule.delay_s * 1e6)
+            out.fault_after = -1 if rule.fault_after is None else rule.fault_after
+        packed.script, packed.n_script = script, len(rules)
+        return keep
+
+
+def _chat_format(model: Model) -> ChatFormat:
+    from openjet_provider.chat.session import ChatFormat
+
+    return ChatFormat.of_model(model)
+
+
+class _Registry:
+    """The cores of this process by file, device and script. The one global of the package."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cores: dict[tuple[Path, int, tuple[ScriptRule, ...] | None], _Shared] = {}
+
+    def acquire(self, path: Path, options: EngineOptions) -> _Shared:
+        key = (path, options.device or 0, options.script)
+        with self._lock:
+            shared = self._cores.get(key)
+            if shared is None:
+                shared = self._cores[key] = _Shared(path, options)
+            shared.check_same(options)
+            shared.handles += 1
+            return shared
+
+    def release(self, shared: _Shared) -> None:
+        with self._lock:
+            shared.handles -= 1
+            if shared.handles > 0:
+                return
+            self._cores = {key: core for key, core in self._cores.items() if core is not shared}
+        shared.close()
+
+    def close_all(self) -> None:
+        with self._lock:
+            cores, self._cores = list(self._cores.values()), {}
+        for shared in cores:
+            shared.close()
+
+
+@functools.cache
+def _registry() -> _Registry:
+    """Made at first use; a forked child starts with an empty one (its locks may be held)."""
+    registry = _Registry()
+    atexit.register(registry.close_all)
+    os.register_at_fork(after_in_child=_registry.cache_clear)
+    return registry

@@ -1,0 +1,132 @@
+"""One request's tokens as the engine makes them, for threads and for asyncio tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from openjet_provider.errors import EngineLost, RequestTimeoutError
+
+Finish = Literal["stop", "stop_string", "length", "cancelled", "deadline", "error"]
+
+
+class Token(NamedTuple):
+    """A generated token.
+
+    keep: leading bytes of its text that belong to the output, -1 for all (a stop string cut it).
+    logprob: natural log, before temperature and filters; top: the likeliest alternatives.
+    """
+
+    id: int
+    keep: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class RequestStats:
+    """A request so far; times in seconds from submission, None before they happened.
+
+    prompt_read counts prompt tokens done, cached ones included; drafted and accepted are by source:
+    (MTP head, prompt lookup).
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    prompt_read: int = 0
+    generated: int = 0
+    drafted: tuple[int, int] = (0, 0)
+    accepted: tuple[int, int] = (0, 0)
+    queued_s: float = 0.0
+    first_token_s: float | None = None
+    total_s: float = 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Decode speed: tokens after the first, over the time since it."""
+        if self.first_token_s is None or self.generated < 2:
+            return 0.0
+        return (self.generated - 1) / max(self.total_s - self.first_token_s, 1e-9)
+
+
+class Generation:
+    """The tokens of one request. One consumer at a time, a thread or a task; `cancel` from any.
+
+    `take()` and `atake()` wait for the next tokens and return an empty list at the end; they raise
+    RequestTimeoutError past the request's deadline and EngineLost when the backend failed.
+    """
+
+    def __init__(self, prompt_tokens: int, cancel: Callable[[], None]) -> None:
+        self.stats = RequestStats(prompt_tokens=prompt_tokens)
+        self.finish: Finish | None = None
+        self._cancel = cancel
+        self._tokens: list[Token] = []
+        self._changed = threading.Condition()
+        self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+
+    def cancel(self) -> None:
+        """End the request at the next step. Does nothing once it has ended."""
+        if self.finish is None:
+            self._cancel()
+
+    def take(self) -> list[Token]:
+        """Wait for more tokens (blocking)."""
+        with self._changed:
+            while not self._ready():
+                self._changed.wait()
+        return self._drain()
+
+    async def atake(self) -> list[Token]:
+        """Wait for more tokens without blocking the event loop."""
+        while True:
+            with self._changed:
+                if self._ready():
+                    break
+                loop = asyncio.get_running_loop()
+                woken: asyncio.Future[None] = loop.create_future()
+                self._waiter = (loop, woken)
+            await woken
+        return self._drain()
+
+    def _ready(self) -> bool:
+        return bool(self._tokens) or self.finish is not None
+
+    def _drain(self) -> list[Token]:
+        with self._changed:
+            tokens, self._tokens = self._tokens, []
+            finish = self.finish
+        if tokens:
+            return tokens
+        if finish == "deadline":
+            raise RequestTimeoutError(
+                f"the request's timeout passed after {self.stats.total_s:.1f} s and"
+                f" {self.stats.generated} tokens; raise timeout= or lower max_tokens="
+            )
+        if finish == "error":
+            raise EngineLost("the backend failed; restart this process to go on")
+        return []
+
+    def deliver(self, tokens: list[Token], stats: RequestStats, finish: Finish | None) -> None:
+        """Called by the core's pump thread with what arrived."""
+        with self._changed:
+            self._tokens += tokens
+            self.stats = stats
+            self.finish = finish
+            if not self._ready():
+                return
+            self._changed.notify_all()
+            waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            loop, woken = waiter
+            try:
+                loop.call_soon_threadsafe(_wake, woken)
+            except RuntimeError:  # the loop was closed: nobody will ever take these tokens
+                self.cancel()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,132 @@
+"""How memory is shared out before anything is allocated: context, KV pages, snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from openjet_provider._native import Model
+from openjet_provider.errors import InvalidRequestError, OutOfMemoryError
+
+PAGE = 64  # OJ_PAGE_SIZE: KV positions of a page
+SNAPSHOTS_PER_AGENT = 6  # system + tools, two message boundaries, prompt end, live end, one spare
+MAX_ROWS = 512
+_CPU_POOL = 4 << 30  # a CPU pool larger than this helps nobody by default
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Sizes an engine is opened with. Bytes are predictions by the backend's own accounting.
+
+    context: positions one conversation may use; n_pages: KV pages of 64 positions shared by all.
+    """
+
+    context: int
+    n_pages: int
+    n_snapshots: int
+    max_rows: int
+    weight_bytes: int
+    state_bytes: int
+    snapshot_bytes: int
+    page_bytes: int
+    scratch_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Everything the backend will take."""
+        return (
+            self.weight_bytes
+            + self.state_bytes
+            + self.snapshot_bytes
+            + self.page_bytes
+            + self.scratch_bytes
+        )
+
+    def __str__(self) -> str:
+        def size(count: int) -> str:
+            return f"{count / 1e9:.2f} GB"
+
+        return (
+            f"{size(self.total_bytes)}: weights {size(self.weight_bytes)}, conversation states"
+            f" {size(self.state_bytes)}, {self.n_snapshots} snapshots {size(self.snapshot_bytes)},"
+            f" KV pool of {self.n_pages * PAGE:,} positions {size(self.page_bytes)}, scratch"
+            f" {size(self.scratch_bytes)}; one conversation may use {self.context:,} positions"
+        )
+
+
+def available_memory() -> int:
+    """Bytes this process may still take: free memory, or what is left of the control group's."""
+    free = 0
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) * 1024
+    try:
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())
+        return min(free, limit - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # no control group, or "max"
+        return free
+
+
+def plan_memory(
+    model: Model,
+    backend: Any,
+    *,
+    context: int | None,
+    memory_budget: int | None,
+    available: int,
+) -> MemoryPlan:
+    """Fill the pool sizes of `backend` (an `oj_backend_options *`) for `model`.
+
+    context: None takes the largest the pool allows, at most the file's. memory_budget: bytes for
+    everything; None takes what the weights need and up to half of the rest, at most 4 GB.
+    Raises OutOfMemoryError with what is needed, what is there and the option that lowers it, and
+    InvalidRequestError for a context that the file does not allow.
+    """
+    file_context = model.info.context_length
+    if context is not None and not PAGE <= context <= file_context:
+        raise InvalidRequestError(
+            f"context={context} is not possible for {model.path.name}: give {PAGE} to"
+            f" {file_context}, the context the model was trained with"
+        )
+    agents = backend.n_slots
+    backend.max_rows = MAX_ROWS
+    backend.n_pages, backend.n_snapshots = 1, 1
+    unit = _measure(model, backend)
+    fixed = unit.weights + unit.states + unit.scratch
+    spare = (available if memory_budget is None else memory_budget) - fixed
+    if memory_budget is None:
+        spare = min(spare // 2, _CPU_POOL)
+    wanted_pages = 2 * agents * -(-(context or file_context) // PAGE)
+    backend.n_snapshots = max(
+        agents + 1, min(SNAPSHOTS_PER_AGENT * agents, int(spare * 0.25) // unit.state_bytes)
+    )
+    room = (spare - backend.n_snapshots * unit.state_bytes) // unit.page_bytes
+    backend.n_pages = min(wanted_pages, room)
+    least = -(-(context or min(file_context, 2048)) // PAGE)
+    if backend.n_pages < least:
+        need = fixed + backend.n_snapshots * unit.state_bytes + least * unit.page_bytes
+        raise OutOfMemoryError(
+            f"{model.path.name} needs {need / 1e9:.2f} GB for a context of {least * PAGE}"
+            f" positions and {agents} agents, {(fixed + max(spare, 0)) / 1e9:.2f} GB may be used;"
+            " lower context= or agents=, or raise memory_budget="
+        )
+    found = _measure(model, backend)
+    return MemoryPlan(
+        context=context or min(file_context, backend.n_pages * PAGE),
+        n_pages=backend.n_pages,
+        n_snapshots=backend.n_snapshots,
+        max_rows=backend.max_rows,
+        weight_bytes=found.weights,
+        state_bytes=found.states,
+        snapshot_bytes=found.snapshots,
+        page_bytes=found.pages,
+        scratch_bytes=found.scratch,
+    )
+
+
+def _measure(model: Model, backend: Any) -> Any:
+    out = model.native.ffi.new("oj_memory_plan *")
+    model.native.call("oj_backend_memory", model.handle, backend, out)
+    return out
