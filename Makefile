@@ -16,11 +16,12 @@ help: ## list the targets
 venv: $(INSTALLED) ## create .venv with the package (editable) and what demo and tests need
 
 $(INSTALLED): pyproject.toml setup.py
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed" if sys.version_info < (3, 10) else 0)'
-	test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
-	    { echo "No venv module: install it (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
-	$(PY) -m pip install --disable-pip-version-check --quiet --editable '.[$(EXTRAS)]'
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed" if sys.version_info < (3, 10) else 0)'
+	@$(PY) -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
+	    { echo "Python's venv module is missing (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	@echo "Installing the package and what demo and tests need into $(VENV) (a minute or two) ..."
+	@$(PY) -m pip install --disable-pip-version-check --quiet --editable '.[$(EXTRAS)]'
+	@touch $@
 
 native: venv ## compile what changed in native/
 	@$(PY) build.py > /dev/null
