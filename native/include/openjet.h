@@ -162,7 +162,7 @@ typedef struct oj_sampling {
 } oj_sampling;
 
 typedef enum oj_draft_source {
-    OJ_DRAFT_MTP = 0,   /* the backend's own proposal of the step before, unchanged */
+    OJ_DRAFT_MTP = 0,   /* the backend's own proposal of the step before, or its beginning */
     OJ_DRAFT_LOOKUP = 1 /* found in the conversation's own text, or forced: certain (one-hot) */
 } oj_draft_source;
 
@@ -275,14 +275,18 @@ typedef struct oj_engine_options {
     int32_t n_script;
 } oj_engine_options;
 
-/* `model` must outlive the engine. Starts the step thread. */
+/* Starts the step thread. The engine keeps the mapping of the model; the handle may be closed. */
 oj_status oj_engine_open(const oj_model *model, const oj_engine_options *options,
                          oj_engine **engine, oj_error *error);
 /* Cancels everything and joins the step thread; afterwards oj_submit answers OJ_ERR_CLOSED and
  * oj_poll hands out what is left, then -OJ_ERR_CLOSED. Any thread; a second call does nothing. */
 void oj_engine_stop(oj_engine *engine);
-/* Stops if needed, then frees. No other call on this engine may be running or follow. */
+/* Stops if needed, then frees once no call is inside. Handles are never reused: a call on a closed
+ * one answers OJ_ERR_CLOSED. Any thread. */
 void oj_engine_close(oj_engine *engine);
+/* OJ_OK while the engine serves; OJ_ERR_FAULT with the backend's own words once it is lost;
+ * OJ_ERR_CLOSED after oj_engine_stop. Any thread. */
+oj_status oj_engine_health(oj_engine *engine, oj_error *error);
 
 typedef struct oj_request {
     const int32_t *tokens; /* the prompt */
@@ -298,10 +302,10 @@ typedef struct oj_request {
     const char *const *stops; /* stop strings */
     int32_t n_stops;
     /* Stop strings count in visible text only. hidden[2 i], hidden[2 i + 1]: token ids that open
-     * and close a hidden span (thinking, tool calls); starts_hidden: the span already open at the
-     * first generated token, or -1. */
+     * and close hidden span i (thinking, tool calls); starts_hidden: the span already open at the
+     * first generated token, or -1. A stop string does not reach across a hidden span. */
     const int32_t *hidden;
-    int32_t n_hidden;
+    int32_t n_hidden; /* spans */
     int32_t starts_hidden;
     const int32_t *stop_tokens; /* more end-of-generation ids */
     int32_t n_stop_tokens;
@@ -339,20 +343,24 @@ typedef struct oj_event {
     uint64_t request;
     int32_t kind;   /* oj_event_kind */
     int32_t token;  /* TOKEN */
-    int32_t keep;   /* TOKEN: leading bytes of the token's text before a stop string; -1 = all */
+    int32_t keep;   /* TOKEN: leading bytes of the token's text that belong to the answer, -1 = all.
+                       0 for an end-of-generation token; the bytes before the stop string for the
+                       token in which one begins, 0 for those after it. Tokens that may begin a stop
+                       string come once that is decided. */
     int32_t finish; /* DONE: oj_finish */
     int32_t stop;   /* DONE by stop string: its index, else -1 */
     oj_logprob logprob;     /* TOKEN */
     oj_request_stats stats; /* so far */
 } oj_event;
 
-/* Queues a request. OJ_ERR_BUSY past the queue's limits, OJ_ERR_CONTEXT if the prompt does not fit.
- * Any thread. */
+/* Queues a request. OJ_ERR_BUSY past the queue's limits, OJ_ERR_CONTEXT if the prompt does not fit
+ * with one token of answer, OJ_ERR_FAULT once the engine is lost. Any thread. */
 oj_status oj_submit(oj_engine *engine, const oj_request *request, uint64_t *id, oj_error *error);
 /* The request ends at the next step with OJ_FINISH_CANCEL; unknown or ended ids are ignored. Any thread. */
 void oj_cancel(oj_engine *engine, uint64_t id);
 /* Waits up to timeout_ms for events of any request and moves at most `max` of them into `events`;
- * returns their number, 0 on timeout, -OJ_ERR_CLOSED once closed and drained. One thread at a time. */
+ * returns their number, 0 on timeout, -OJ_ERR_CLOSED once stopped and drained. Any thread. While
+ * nobody fetches events, steps wait: some ten thousand are kept at most. */
 int32_t oj_poll(oj_engine *engine, oj_event *events, int32_t max, int32_t timeout_ms);
 
 typedef struct oj_engine_stats {
