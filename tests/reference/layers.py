@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tests.reference.gguf_file import Tensor
@@ -54,7 +56,7 @@ def softplus(x: np.ndarray) -> np.ndarray:
 
 
 def rope(
-    x: np.ndarray, positions: np.ndarray, dims: int, base: float, sections: list[int]
+    x: np.ndarray, positions: np.ndarray, dims: int, base: float, sections: Sequence[int]
 ) -> np.ndarray:
     """Rotates pairs (d, d + dims/2) of the first `dims` features of x [n, heads, head size].
 
@@ -77,7 +79,7 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray) -> 
 
     Query head h reads kv head h // (heads / kv heads). Returns [n, heads, d].
     """
-    n, heads, size = q.shape
+    _, heads, size = q.shape
     kv_heads = k.shape[1]
     out = np.empty_like(q)
     for head in range(heads):
@@ -113,10 +115,11 @@ def delta_rule(
     state [heads, dk, dv] before the first token. Returns outputs [n, heads, dv] and the new state.
     """
     out = np.empty_like(v)
+    state = state.copy()
     for t in range(len(q)):
-        state = state * np.exp(decay[t])[:, None, None]
-        read = np.einsum("hk,hkv->hv", k[t], state)
+        state *= np.exp(decay[t])[:, None, None]
+        read = np.matmul(k[t][:, None, :], state)[:, 0]
         delta = beta[t][:, None] * (v[t] - read)
-        state = state + k[t][:, :, None] * delta[:, None, :]
-        out[t] = np.einsum("hk,hkv->hv", q[t], state) / np.sqrt(q.shape[-1])
+        state += k[t][:, :, None] * delta[:, None, :]
+        out[t] = np.matmul(q[t][:, None, :], state)[:, 0] / np.sqrt(q.shape[-1])
     return out, state

@@ -59,8 +59,9 @@ class Config:
         def per_block(value: Any) -> tuple[int, ...]:
             return tuple(value) if isinstance(value, list) else (value,) * blocks
 
-        if metadata["general.architecture"] != "qwen35":
-            raise ValueError(f"architecture {metadata['general.architecture']!r}, expected 'qwen35'")
+        architecture = metadata["general.architecture"]
+        if architecture != "qwen35":
+            raise ValueError(f"architecture {architecture!r}, expected 'qwen35'")
         blocks, mtp = get("block_count"), get("nextn_predict_layers", 0)
         heads = per_block(get("attention.head_count", 0))
         head_size = get("attention.key_length", get("embedding_length") // max(heads))
@@ -211,9 +212,9 @@ class ReferenceModel:
         # Each head's rows are its query followed by its output gate.
         q, gate = np.split(qg.reshape(n, heads, 2 * size), 2, axis=-1)
         k, v = k.reshape(n, kv_heads, size), v.reshape(n, kv_heads, size)
-        q, k = self._norm(name + "attn_q_norm.weight", q), self._norm(name + "attn_k_norm.weight", k)
-        turn = (positions, config.rope_dims, config.rope_base, list(config.rope_sections))
-        q, k = rope(q, *turn), rope(k, *turn)
+        turn = (positions, config.rope_dims, config.rope_base, config.rope_sections)
+        q = rope(self._norm(name + "attn_q_norm.weight", q), *turn)
+        k = rope(self._norm(name + "attn_k_norm.weight", k), *turn)
 
         empty = np.empty((0, kv_heads, size))
         cache = state.kv.setdefault(block, KVCache(empty, empty, np.empty(0, dtype=np.int64)))

