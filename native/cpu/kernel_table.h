@@ -1,0 +1,34 @@
+// The table over the functions of the other kernel headers. Included last.
+#pragma once
+
+constexpr Kernels make_kernels(const char* name) {
+    Kernels k = {};
+    k.name = name;
+    auto set = [&k](BlockType type, TileProduct f) { k.products[static_cast<int>(type)] = f; };
+    set(BlockType::Q4_K, tile_product<format_q4_k>);
+    set(BlockType::Q5_K, tile_product<format_q5_k>);
+    set(BlockType::Q6_K, tile_product<format_q6_k>);
+    set(BlockType::IQ4_XS, tile_product<format_iq4_xs>);
+    set(BlockType::Q8_0, tile_product<format_q8_0>);
+    set(BlockType::Q4_0, tile_product<format_q4_0>);
+    set(BlockType::Q4_1, tile_product<format_q4_1>);
+    set(BlockType::Q5_0, tile_product<format_q5_0>);
+    set(BlockType::Q5_1, tile_product<format_q5_1>);
+    set(BlockType::IQ4_NL, tile_product<format_iq4_nl>);
+    set(BlockType::F32, float_product<LoadF32>);
+    set(BlockType::F16, float_product<LoadF16>);
+    set(BlockType::BF16, float_product<LoadBF16>);
+    k.quantize256 = quantize256;
+    k.quantize32 = quantize32;
+    k.rms_norm = rms_norm;
+    k.l2_norm = l2_norm;
+    k.silu_mul = silu_mul;
+    k.sigmoid_mul = sigmoid_mul;
+    k.conv_silu = conv_silu;
+    k.delta = delta;
+    k.attend[OJ_KV_Q8_0] = attend<CodecQ8>;
+    k.attend[OJ_KV_F16] = attend<CodecF16>;
+    k.attend[OJ_KV_F32] = attend<CodecF32>;
+    k.fold_split = fold_split;
+    return k;
+}

@@ -1,0 +1,106 @@
+#include "cpu/thread_pool.h"
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include <fstream>
+#include <set>
+#include <string>
+
+namespace oj::cpu {
+
+namespace {
+
+constexpr int spins_in_step = 4096;   // then yield: the machine may have more threads than cores
+constexpr int spins_for_job = 20000;  // about 1 ms: more than lies between two steps; then sleep
+
+// Spins until ready() or, with a limit of yields, gives up.
+template <class Ready>
+bool spin(int spins, Ready ready) {
+    for (int i = 0; i < spins; ++i) {
+        if (ready()) return true;
+        _mm_pause();
+    }
+    return ready();
+}
+
+}  // namespace
+
+int ThreadPool::default_threads() {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+    std::set<std::string> cores;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &allowed)) continue;
+        std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                           "/topology/thread_siblings_list");
+        std::string siblings;
+        if (!std::getline(file, siblings)) siblings = "cpu" + std::to_string(cpu);
+        cores.insert(siblings);
+    }
+    return cores.empty() ? 1 : static_cast<int>(cores.size());
+}
+
+ThreadPool::ThreadPool(int threads) : count_(threads) {
+    for (int i = 1; i < count_; ++i) workers_.emplace_back([this, i] { work(i); });
+}
+
+ThreadPool::~ThreadPool() {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        closing_ = true;
+        job_number_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(const std::function<void(Worker&)>& job) {
+    bool wake = false;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        job_ = &job;
+        job_number_.fetch_add(1, std::memory_order_release);
+        wake = sleeping_ > 0;
+    }
+    if (wake) wake_.notify_all();
+    Worker self(*this, 0, count_);
+    job(self);
+    barrier();
+}
+
+void ThreadPool::work(int index) {
+    unsigned seen = 0;
+    while (wait_for_job(seen)) {
+        ++seen;
+        Worker self(*this, index, count_);
+        (*job_)(self);
+        barrier();
+    }
+}
+
+// True when there is a job after number `seen`, false when the pool closes.
+bool ThreadPool::wait_for_job(unsigned seen) {
+    auto ready = [&] { return job_number_.load(std::memory_order_acquire) != seen; };
+    if (!spin(spins_for_job, ready)) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        ++sleeping_;
+        wake_.wait(lock, ready);
+        --sleeping_;
+    }
+    return !closing_;
+}
+
+void ThreadPool::barrier() {
+    if (count_ == 1) return;
+    unsigned phase = phase_.load(std::memory_order_relaxed);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) == count_ - 1) {
+        arrived_.store(0, std::memory_order_relaxed);
+        phase_.store(phase + 1, std::memory_order_release);
+        return;
+    }
+    auto ready = [&] { return phase_.load(std::memory_order_acquire) != phase; };
+    while (!spin(spins_in_step, ready)) sched_yield();
+}
+
+}  // namespace oj::cpu

@@ -1,0 +1,81 @@
+// Persistent threads that run one function together, phase by phase.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace oj::cpu {
+
+class ThreadPool;
+
+// One thread's view of a running job.
+class Worker {
+public:
+    Worker(ThreadPool& pool, int index, int count) : pool_(pool), index_(index), count_(count) {}
+
+    int index() const { return index_; }
+    int count() const { return count_; }
+
+    // Waits until every thread of the job is here; what they wrote before is then visible.
+    void barrier();
+
+    // Calls f(i) for this thread's share of 0..n-1. Which thread gets an item depends on nothing
+    // but n, and no item's result may depend on it.
+    template <class F>
+    void share(int n, F&& f) const {
+        for (int i = index_; i < n; i += count_) f(i);
+    }
+
+private:
+    ThreadPool& pool_;
+    int index_;
+    int count_;
+};
+
+class ThreadPool {
+public:
+    // Physical cores that this process may run on.
+    static int default_threads();
+
+    explicit ThreadPool(int threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    int threads() const { return count_; }
+
+    // Runs job on every thread, the caller's included, and returns when all are done. The job must
+    // not throw. One caller at a time.
+    void run(const std::function<void(Worker&)>& job);
+
+private:
+    friend class Worker;
+
+    void work(int index);
+    void barrier();
+    bool wait_for_job(unsigned seen);
+
+    const int count_;
+    std::vector<std::thread> workers_;
+
+    // Jobs are numbered; a worker spins a little for the next number, then sleeps.
+    std::atomic<unsigned> job_number_{0};
+    const std::function<void(Worker&)>* job_ = nullptr;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    int sleeping_ = 0;      // guarded by mutex_
+    bool closing_ = false;  // written before job_number_ moves for the last time
+
+    alignas(64) std::atomic<int> arrived_{0};
+    alignas(64) std::atomic<unsigned> phase_{0};
+};
+
+inline void Worker::barrier() {
+    pool_.barrier();
+}
+
+}  // namespace oj::cpu

@@ -1,0 +1,291 @@
+#include "cpu/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cpu/tile.h"
+
+namespace oj::cpu {
+
+namespace {
+
+// One 32-column chunk of one row, unpacked.
+struct Chunk {
+    uint8_t codes[chunk_columns];  // unsigned
+    uint8_t scales[2];             // as stored; two when a sub-block has 16 columns
+    uint8_t min;
+    uint16_t d;
+    uint16_t m;
+};
+
+void nibbles(const uint8_t* qs, uint8_t* codes) {
+    for (int i = 0; i < 16; ++i) {
+        codes[i] = qs[i] & 15;
+        codes[i + 16] = qs[i] >> 4;
+    }
+}
+
+void add_fifth_bits(const uint8_t qh[4], uint8_t* codes) {
+    for (int i = 0; i < 32; ++i) codes[i] |= ((qh[i / 8] >> (i % 8)) & 1) << 4;
+}
+
+template <class Block>
+const Block& block_at(const uint8_t* row, int index) {
+    return reinterpret_cast<const Block*>(row)[index];
+}
+
+Chunk unpack_q4_k(const BlockQ4_K& block, int s) {
+    Chunk chunk = {};
+    for (int i = 0; i < 32; ++i) chunk.codes[i] = (block.qs[32 * (s / 2) + i] >> (4 * (s & 1))) & 15;
+    unpack_scale_min(block.scales, s, &chunk.scales[0], &chunk.min);
+    chunk.d = block.d;
+    chunk.m = block.dmin;
+    return chunk;
+}
+
+Chunk unpack_q5_k(const BlockQ5_K& block, int s) {
+    Chunk chunk = {};
+    for (int i = 0; i < 32; ++i) {
+        int low = (block.qs[32 * (s / 2) + i] >> (4 * (s & 1))) & 15;
+        chunk.codes[i] = static_cast<uint8_t>(low | (((block.qh[i] >> s) & 1) << 4));
+    }
+    unpack_scale_min(block.scales, s, &chunk.scales[0], &chunk.min);
+    chunk.d = block.d;
+    chunk.m = block.dmin;
+    return chunk;
+}
+
+Chunk unpack_q6_k(const BlockQ6_K& block, int s) {
+    Chunk chunk = {};
+    int half = s / 4, quarter = s % 4;
+    for (int i = 0; i < 32; ++i) {
+        int low = (block.ql[64 * half + 32 * (quarter & 1) + i] >> (quarter < 2 ? 0 : 4)) & 15;
+        int high = (block.qh[32 * half + i] >> (2 * quarter)) & 3;
+        chunk.codes[i] = static_cast<uint8_t>(low | (high << 4));
+    }
+    chunk.scales[0] = static_cast<uint8_t>(block.scales[2 * s]);
+    chunk.scales[1] = static_cast<uint8_t>(block.scales[2 * s + 1]);
+    chunk.d = block.d;
+    return chunk;
+}
+
+Chunk unpack_iq4_xs(const BlockIQ4_XS& block, int s) {
+    Chunk chunk = {};
+    nibbles(block.qs + 16 * s, chunk.codes);
+    int low = (block.scales_l[s / 2] >> (4 * (s & 1))) & 15;
+    int high = (block.scales_h >> (2 * s)) & 3;
+    chunk.scales[0] = static_cast<uint8_t>((low | (high << 4)) - 32);
+    chunk.d = block.d;
+    return chunk;
+}
+
+Chunk unpack_q8_0(const BlockQ8_0& block) {
+    Chunk chunk = {};
+    for (int i = 0; i < 32; ++i) chunk.codes[i] = static_cast<uint8_t>(block.qs[i] + 128);
+    chunk.d = block.d;
+    return chunk;
+}
+
+template <class Block>
+Chunk unpack_four_bits(const Block& block) {
+    Chunk chunk = {};
+    nibbles(block.qs, chunk.codes);
+    chunk.d = block.d;
+    return chunk;
+}
+
+template <class Block>
+Chunk unpack_five_bits(const Block& block) {
+    Chunk chunk = unpack_four_bits(block);
+    add_fifth_bits(block.qh, chunk.codes);
+    return chunk;
+}
+
+template <class Block>
+Chunk with_m(Chunk chunk, const Block& block) {
+    chunk.m = block.m;
+    return chunk;
+}
+
+// Columns [32 c, 32 c + 32) of a row.
+Chunk unpack(BlockType type, const uint8_t* row, int c) {
+    int super = c / block_chunks, s = c % block_chunks;
+    switch (type) {
+        case BlockType::Q4_K: return unpack_q4_k(block_at<BlockQ4_K>(row, super), s);
+        case BlockType::Q5_K: return unpack_q5_k(block_at<BlockQ5_K>(row, super), s);
+        case BlockType::Q6_K: return unpack_q6_k(block_at<BlockQ6_K>(row, super), s);
+        case BlockType::IQ4_XS: return unpack_iq4_xs(block_at<BlockIQ4_XS>(row, super), s);
+        case BlockType::Q8_0: return unpack_q8_0(block_at<BlockQ8_0>(row, c));
+        case BlockType::Q4_0: return unpack_four_bits(block_at<BlockQ4_0>(row, c));
+        case BlockType::IQ4_NL: return unpack_four_bits(block_at<BlockIQ4_NL>(row, c));
+        case BlockType::Q5_0: return unpack_five_bits(block_at<BlockQ5_0>(row, c));
+        case BlockType::Q4_1: {
+            const BlockQ4_1& block = block_at<BlockQ4_1>(row, c);
+            return with_m(unpack_four_bits(block), block);
+        }
+        case BlockType::Q5_1: {
+            const BlockQ5_1& block = block_at<BlockQ5_1>(row, c);
+            return with_m(unpack_five_bits(block), block);
+        }
+        default: return {};
+    }
+}
+
+void put_codes(const TileFormat& format, const Chunk& chunk, int row, uint8_t* codes) {
+    for (int step = 0; step < steps; ++step) {
+        for (int k = 0; k < 4; ++k) {
+            uint8_t code = chunk.codes[4 * step + k];
+            size_t lane = 4 * row + k;
+            if (format.code_bits == 8) {
+                codes[64 * step + lane] = code;
+            } else {
+                codes[64 * (step / 2) + lane] |= (code & 15) << (4 * (step & 1));
+            }
+        }
+    }
+}
+
+// One bit: plane bit `step`. Two bits: the first plane has steps 0..3, two bits each.
+void put_high_bits(const TileFormat& format, const Chunk& chunk, int row, uint8_t* high) {
+    for (int i = 0; i < chunk_columns; ++i) {
+        int step = i / 4, lane = 4 * row + i % 4, bits = chunk.codes[i] >> 4;
+        if (format.high_bits == 1) {
+            high[lane] |= bits << step;
+        } else {
+            high[64 * (step / 4) + lane] |= bits << (2 * (step % 4));
+        }
+    }
+}
+
+void put_half(uint8_t* plane, int row, uint16_t value) {
+    std::memcpy(plane + 2 * row, &value, sizeof value);
+}
+
+// One row's chunk s of a block of n chunks.
+void pack_chunk(const TileFormat& format, const Chunk& chunk, int n, int s, int row,
+                uint8_t* block) {
+    put_codes(format, chunk, row, block + format.codes_bytes(s));
+    if (format.high_bits > 0) {
+        put_high_bits(format, chunk, row, block + format.high_at(n) + format.high_bytes(s));
+    }
+    int subs = format.sub == 0 ? 0 : chunk_columns / format.sub;
+    for (int i = 0; i < subs; ++i) {
+        block[format.scales_at(n) + (s * subs + i) * tile_rows + row] = chunk.scales[i];
+    }
+    if (format.has_mins) {
+        block[format.mins_at(n) + (s / 2 * tile_rows + row) * 2 + s % 2] = chunk.min;
+    }
+    size_t plane = format.group == super_group ? 0 : s * tile_rows * 2;
+    put_half(block + format.d_at(n) + plane, row, chunk.d);
+    if (format.has_m) put_half(block + format.m_at(n) + plane, row, chunk.m);
+}
+
+void pack_tile(const TileFormat& format, const Tensor& tensor, int tile, uint8_t* out) {
+    int chunks = static_cast<int>(tensor.cols / chunk_columns);
+    int rows = static_cast<int>(std::min<int64_t>(tile_rows, tensor.rows - tile * tile_rows));
+    for (int first = 0; first < chunks; first += block_chunks) {
+        int n = std::min(block_chunks, chunks - first);
+        for (int row = 0; row < rows; ++row) {
+            const uint8_t* source = tensor.row(int64_t{tile} * tile_rows + row);
+            for (int s = 0; s < n; ++s) {
+                pack_chunk(format, unpack(tensor.type, source, first + s), n, s, row, out);
+            }
+        }
+        out += format.block_bytes(n);
+    }
+}
+
+int tiles_of(int64_t rows) {
+    return static_cast<int>((rows + tile_rows - 1) / tile_rows);
+}
+
+size_t packed_bytes(const Tensor& tensor) {
+    const TileFormat* format = find_tile_format(tensor.type);
+    if (format == nullptr) return 0;
+    return format->tile_bytes(tensor.cols) * static_cast<size_t>(tiles_of(tensor.rows));
+}
+
+// Every matrix that is multiplied with; token_embd only where it is also the output.
+std::vector<const Tensor*> matrices(const Model& model) {
+    std::vector<const Tensor*> all = {&model.output};
+    auto add = [&](const Tensor& tensor) {
+        if (tensor.data == nullptr) return;
+        bool is_output = tensor.data == model.output.data && tensor.rows == model.output.rows;
+        if (!is_output) all.push_back(&tensor);
+    };
+    auto add_layer = [&](const Layer& layer) {
+        for (const Tensor* tensor :
+             {&layer.ffn_gate, &layer.ffn_up, &layer.ffn_down, &layer.attn_q, &layer.attn_k,
+              &layer.attn_v, &layer.attn_output, &layer.attn_qkv, &layer.attn_gate,
+              &layer.ssm_beta, &layer.ssm_alpha, &layer.ssm_out}) {
+            add(*tensor);
+        }
+    };
+    for (const Layer& layer : model.layers) add_layer(layer);
+    if (model.mtp) {
+        add_layer(model.mtp->layer);
+        add(model.mtp->eh_proj);
+        add(model.mtp->head);
+    }
+    return all;
+}
+
+void check(const Model& model, const Tensor& tensor) {
+    if (tensor.cols % chunk_columns == 0) return;
+    throw Error(OJ_ERR_UNSUPPORTED, model.path + ": " + tensor.name + " has " +
+                                        std::to_string(tensor.cols) +
+                                        " columns; the CPU backend needs a multiple of 32");
+}
+
+}  // namespace
+
+int Matrix::n_tiles() const {
+    return tiles_of(rows);
+}
+
+WeightStore::WeightStore(const Model& model, ThreadPool& pool)
+    : memory_(bytes_needed(model), "repacked weights") {
+    std::vector<const Tensor*> all = matrices(model);
+    size_t offset = 0;
+    for (const Tensor* tensor : all) {
+        check(model, *tensor);
+        offsets_[key(*tensor)] = offset;
+        offset += packed_bytes(*tensor);
+    }
+    pool.run([&](Worker& worker) {
+        for (const Tensor* tensor : all) {
+            const TileFormat* format = find_tile_format(tensor->type);
+            if (format == nullptr) continue;
+            uint8_t* tiles = memory_.data() + offsets_.at(key(*tensor));
+            size_t bytes = format->tile_bytes(tensor->cols);
+            worker.share(tiles_of(tensor->rows), [&](int tile) {
+                pack_tile(*format, *tensor, tile, tiles + tile * bytes);
+            });
+        }
+    });
+}
+
+Matrix WeightStore::matrix(const Tensor& tensor) const {
+    Matrix matrix;
+    matrix.type = tensor.type;
+    matrix.rows = static_cast<int>(tensor.rows);
+    matrix.cols = static_cast<int>(tensor.cols);
+    if (const TileFormat* format = find_tile_format(tensor.type)) {
+        matrix.tiles = memory_.data() + offsets_.at(key(tensor));
+        matrix.tile_bytes = format->tile_bytes(tensor.cols);
+    } else {
+        matrix.tiles = tensor.data;
+        matrix.tile_bytes = tensor.row_bytes * tile_rows;
+    }
+    return matrix;
+}
+
+size_t WeightStore::bytes_needed(const Model& model) {
+    size_t bytes = 0;
+    for (const Tensor* tensor : matrices(model)) bytes += packed_bytes(*tensor);
+    return bytes;
+}
+
+}  // namespace oj::cpu
