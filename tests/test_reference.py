@@ -26,7 +26,12 @@ from tests.reference.random_model import (
     tensor_specs,
     write_model,
 )
-from tests.reference.vocabulary import qwen_vocabulary, qwen_vocabulary_available
+from tests.reference.tokenizer_goldens import tokenizer_goldens
+from tests.reference.vocabulary import (
+    qwen_vocabulary,
+    qwen_vocabulary_available,
+    small_vocabulary,
+)
 
 # llama.cpp computes in float32 and rounds activations to the weights' 16-bit type or to int8.
 TOLERANCE = {"f32": 1e-5, "f16": 1e-2, "bf16": 5e-2}
@@ -206,3 +211,12 @@ def test_qwen_vocabulary_has_the_published_counts() -> None:
     assert 247_500 < len(vocabulary.merges) < 248_044 - 256
     assert vocabulary.id("<|im_end|>") == 248_046
     assert vocabulary.id("</think>") == 248_069
+
+
+def test_tokenizer_goldens_tell_the_modes_apart() -> None:
+    """The corpus has texts on which special tokens and NFC matter."""
+    goldens = list(tokenizer_goldens("small", small_vocabulary(512)))
+    assert sum(golden.special != golden.plain for golden in goldens) > 5
+    assert sum(golden.special != golden.nfc for golden in goldens) > 3
+    with pytest.raises(ValueError, match="make_tokenizer_goldens"):
+        list(tokenizer_goldens("small", small_vocabulary(400)))
