@@ -26,6 +26,7 @@ from openjet_provider.handles import Handles, server_url
 from openjet_provider.models import default_model
 
 if TYPE_CHECKING:
+    from openjet_provider.chat.session import ChatStream
     from openjet_provider.engine import Engine
 
 ToolLike = Mapping[str, Any] | type | Callable[..., Any] | BaseTool
@@ -124,6 +125,10 @@ class ChatOpenJet(BaseChatModel):
     model_kwargs: dict[str, Any] = Field(default_factory=dict)
     """More options of a request, by the names of `openjet_provider.chat.types.ChatRequest`."""
 
+    watch: Callable[[Any], None] | None = Field(default=None, exclude=True, repr=False)
+    """Called with the `ChatStream` of every request as it starts: its `stats` are live, from the
+    prompt being read on, and `cancel()` ends it. Runs in the caller's thread or event loop."""
+
     _handles: Handles = PrivateAttr(default_factory=Handles)
 
     @property
@@ -184,6 +189,10 @@ class ChatOpenJet(BaseChatModel):
             self.profile.setdefault("max_output_tokens", engine.context)
         return engine
 
+    def _watched(self, stream: ChatStream) -> None:
+        if self.watch is not None:
+            self.watch(stream)
+
     def _own_options(self) -> dict[str, Any]:
         options = {name: getattr(self, name) for name in _REQUEST_FIELDS}
         options["enable_thinking"] = self.reasoning
@@ -213,6 +222,7 @@ class ChatOpenJet(BaseChatModel):
         with langchain_errors():
             engine = self._engine(model)
             with engine.chat(self._request(messages, stop, kwargs)) as stream:
+                self._watched(stream)
                 result = stream.result()
         return _chat_result(to_ai_message(result, engine.model_name))
 
@@ -228,6 +238,7 @@ class ChatOpenJet(BaseChatModel):
         with langchain_errors():
             engine = await self._aengine(model)
             async with await engine.achat(self._request(messages, stop, kwargs)) as stream:
+                self._watched(stream)
                 result = await stream.aresult()
         return _chat_result(to_ai_message(result, engine.model_name))
 
@@ -244,6 +255,7 @@ class ChatOpenJet(BaseChatModel):
         with langchain_errors():
             engine = self._engine(model)
             with engine.chat(self._request(messages, stop, kwargs)) as stream:
+                self._watched(stream)
                 for delta in stream:
                     for message in writer.chunks(delta):
                         chunk = ChatGenerationChunk(message=message)
@@ -266,6 +278,7 @@ class ChatOpenJet(BaseChatModel):
         with langchain_errors():
             engine = await self._aengine(model)
             async with await engine.achat(self._request(messages, stop, kwargs)) as stream:
+                self._watched(stream)
                 async for delta in stream:
                     for message in writer.chunks(delta):
                         chunk = ChatGenerationChunk(message=message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from langchain_core.messages import (
@@ -23,105 +23,63 @@ from openjet_provider.chat.types import ChatDelta, ChatResult, TokenLogprob, Usa
 
 PROVIDER = "openjet"
 
-# Content blocks of an assistant turn that travel beside its text: as calls or as reasoning.
-_CALL_BLOCKS = ("tool_call", "tool_use", "function_call", "tool_call_chunk", "input_json_delta")
-_REASONING_BLOCKS = {"reasoning": "reasoning", "thinking": "thinking"}
+_ROLES = {SystemMessage: "system", HumanMessage: "user", FunctionMessage: "tool"}
 
 
 def to_openai(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
-    """One mapping per message. Which roles and parts the model can read is for the engine to say:
-    nothing is dropped here but what travels beside the text."""
+    """One mapping per message. Content goes as it is, blocks included: what the model can read of
+    it is for the engine's chat layer to say, the same for every adapter."""
     return [_to_openai(message) for message in messages]
 
 
 def _to_openai(message: BaseMessage) -> dict[str, Any]:
-    out: dict[str, Any]
+    out: dict[str, Any] = {"content": message.content}
+    if message.name is not None:
+        out["name"] = message.name
     if isinstance(message, AIMessage):
-        out = _assistant(message)
-    elif isinstance(message, ToolMessage):
-        out = {
+        return out | _assistant(message)
+    if isinstance(message, ToolMessage):
+        return out | {
             "role": "tool",
             "tool_call_id": message.tool_call_id,
             "content": _tool_content(message),
         }
-    elif isinstance(message, FunctionMessage):
-        out = {"role": "tool", "content": _content(message.content)}
-    elif isinstance(message, SystemMessage):
-        role = message.additional_kwargs.get("__openai_role__", "system")
-        out = {"role": role, "content": _content(message.content)}
-    elif isinstance(message, HumanMessage):
-        out = {"role": "user", "content": _content(message.content)}
-    elif isinstance(message, ChatMessage):
-        out = {"role": message.role, "content": _content(message.content)}
-    else:
-        raise TypeError(
-            f"ChatOpenJet cannot send a {type(message).__name__}; use System-, Human-, AI-, Tool- "
-            "or ChatMessage"
-        )
-    if message.name is not None:
-        out["name"] = message.name
+    if isinstance(message, ChatMessage):
+        return out | {"role": message.role}
+    for kind, role in _ROLES.items():
+        if isinstance(message, kind):
+            return out | {"role": role}
+    raise TypeError(
+        f"ChatOpenJet cannot send a {type(message).__name__}; use System-, Human-, AI-, Tool- or"
+        " ChatMessage"
+    )
+
+
+def _assistant(message: AIMessage) -> dict[str, Any]:
+    out: dict[str, Any] = {"role": "assistant"}
+    if reasoning := message.additional_kwargs.get("reasoning_content"):
+        out["reasoning_content"] = reasoning
+    calls = [
+        _call(call["id"], call["name"], json.dumps(call["args"], ensure_ascii=False))
+        for call in message.tool_calls
+    ] + [
+        _call(call["id"], call["name"] or "", call["args"] or "")
+        for call in message.invalid_tool_calls
+    ]
+    if calls:
+        out["tool_calls"] = calls
     return out
-
-
-def _content(content: str | Sequence[str | Mapping[str, Any]]) -> str | list[Any]:
-    """Text as one string; anything else stays a list of parts."""
-    if isinstance(content, str):
-        return content
-    if all(isinstance(part, str) or part.get("type") == "text" for part in content):
-        return "".join(part if isinstance(part, str) else part["text"] for part in content)
-    return list(content)
 
 
 def _tool_content(message: ToolMessage) -> str | list[Any]:
     """A failed call is said in words: the chat format has no other place for it."""
-    content = _content(message.content)
-    if (
-        message.status == "error"
-        and isinstance(content, str)
-        and not content.lower().startswith("error")
-    ):
-        return f"Error: {content}"
-    return content
+    content = message.content
+    if message.status != "error" or str(message.text).lower().startswith("error"):
+        return content
+    return f"Error: {content}" if isinstance(content, str) else ["Error: ", *content]
 
 
-def _assistant(message: AIMessage) -> dict[str, Any]:
-    text: list[str] = []
-    reasoning: list[str] = []
-    calls = [(call["id"], call["name"], call["args"]) for call in message.tool_calls]
-    known = {call_id for call_id, _, _ in calls}
-    others: list[Any] = []
-    for part in [message.content] if isinstance(message.content, str) else message.content:
-        kind = "text" if isinstance(part, str) else part.get("type")
-        if isinstance(part, str):
-            text.append(part)
-        elif kind == "text":
-            text.append(part["text"])
-        elif kind in _REASONING_BLOCKS:
-            reasoning.append(part.get(_REASONING_BLOCKS[kind]) or "")
-        elif kind in ("tool_call", "tool_use") and part.get("id") not in known:
-            known.add(part.get("id"))
-            calls.append((part.get("id"), part["name"], part.get("args", part.get("input")) or {}))
-        elif kind not in _CALL_BLOCKS:
-            others.append(part)
-
-    out: dict[str, Any] = {"role": "assistant", "content": "".join(text) or None}
-    if others:
-        out["content"] = [{"type": "text", "text": part} for part in text] + others
-    if kept := message.additional_kwargs.get("reasoning_content") or "".join(reasoning):
-        out["reasoning_content"] = kept
-    tool_calls = [_call(*call) for call in calls]
-    tool_calls += [
-        _call(call["id"], call["name"] or "", call["args"] or "")
-        for call in message.invalid_tool_calls
-    ]
-    if tool_calls:
-        out["tool_calls"] = tool_calls
-    return out
-
-
-def _call(call_id: str | None, name: str, arguments: Any) -> dict[str, Any]:
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False)
+def _call(call_id: str | None, name: str, arguments: str) -> dict[str, Any]:
     return {
         "id": call_id,
         "type": "function",
