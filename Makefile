@@ -30,7 +30,7 @@ demo: native ## four agents write and test code on one engine (openjet-tiny, CPU
 	$(PY) examples/coding_crew.py
 
 test: native ## the test suite, at most 10 minutes on 2 cores
-	$(PY) -m pytest -m 'not slow and not soak'
+	$(PY) -m pytest
 
 lint: venv ## ruff, mypy --strict, clang-format
 	$(PY) -m ruff check $(wildcard $(PYTHON_SOURCES))

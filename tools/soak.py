@@ -9,6 +9,8 @@ import datetime
 import json
 import os
 import platform
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -18,10 +20,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "bench" / "results" / "soak.json"
+NATIVE = ["tests/native/test_programs.py"]
 COMMANDS = [
-    ["-m", "pytest", "--hypothesis-profile=soak", "--timeout=0", "-m", "slow or soak or not slow"],
-    ["-m", "pytest", "tests/native/test_programs.py", "--sanitize=address", "--timeout=0"],
-    ["-m", "pytest", "tests/native/test_programs.py", "--sanitize=thread", "--timeout=0"],
+    ["-m", "pytest", "-m", "", "--hypothesis-profile=soak", "--timeout=0"],
+    ["-m", "pytest", "-m", "", "--timeout=0", *NATIVE, "--sanitize=address"],
+    ["-m", "pytest", "-m", "", "--timeout=0", *NATIVE, "--sanitize=thread"],
 ]
 
 
@@ -30,10 +33,8 @@ def output(*command: str) -> str:
 
 
 def cpu_model() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if "model name" in line), "unknown"
-    )
+    names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return names[0] if names else "unknown CPU"
 
 
 def pytest_counts(report: Path) -> dict[str, int]:
@@ -48,7 +49,7 @@ def run(arguments: list[str]) -> dict[str, object]:
         done = subprocess.run([sys.executable, *arguments, f"--junitxml={report}"], cwd=ROOT)
         counts = pytest_counts(report) if report.exists() else {}
     return {
-        "command": " ".join(["python", *arguments]),
+        "command": shlex.join(["python", *arguments]),
         "status": done.returncode,
         "seconds": round(time.monotonic() - started),
         **counts,

@@ -25,15 +25,29 @@ def programs(request: pytest.FixtureRequest) -> Path:
     return out
 
 
-@pytest.mark.timeout(600)  # the first one waits for the compiler
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_program_passes(programs: Path, name: str) -> None:
+def run(program: Path, *arguments: str) -> None:
     done = subprocess.run(
-        [programs / name],
+        [program, *arguments],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
     )
-    assert done.returncode == 0, f"{name} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, (
+        f"{program} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    )
+
+
+@pytest.mark.timeout(600)  # the first one waits for the compiler
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_passes(programs: Path, name: str) -> None:
+    run(programs / name)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(
+    "arguments", [["--exhaustive"], ["openjet_provider/data/openjet-tiny.gguf"]]
+)
+def test_damaged_model_files(programs: Path, arguments: list[str]) -> None:
+    run(programs / "gguf_check", *arguments)
