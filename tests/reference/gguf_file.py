@@ -41,10 +41,6 @@ class Tensor:
             part = slice(start, min(start + step, len(self.data)))
             yield part, self.rows(part)
 
-    def part(self, start: int, stop: int) -> Tensor:
-        """Rows start..stop as a tensor of their own (fused projections)."""
-        return Tensor(self.name, (stop - start, *self.shape[1:]), self.type, self.data[start:stop])
-
 
 class _Cursor:
     def __init__(self, data: memoryview) -> None:

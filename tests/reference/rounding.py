@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize, quantize
 
 FLOAT_TYPES = {GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16}
 
@@ -33,10 +32,7 @@ class Rounding:
     def round_kv(self, x: np.ndarray) -> np.ndarray:
         if self.kv == "f16":
             return x.astype(np.float16).astype(np.float64)
-        if self.kv == "q8_0":
-            kind = GGMLQuantizationType.Q8_0
-            return dequantize(quantize(x.astype(np.float32), kind), kind).astype(np.float64)
-        return x
+        return _q8_0(x) if self.kv == "q8_0" else x
 
 
 def _int8(x: np.ndarray, block: int) -> np.ndarray:
@@ -47,4 +43,15 @@ def _int8(x: np.ndarray, block: int) -> np.ndarray:
     safe = np.maximum(largest, np.float32(1e-30))
     codes = np.rint(groups * (np.float32(127) / safe))
     scale = np.where(largest > np.float32(1e-30), largest / np.float32(127), np.float32(0))
+    return (codes.astype(np.float64) * scale).reshape(x.shape)
+
+
+def _q8_0(x: np.ndarray) -> np.ndarray:
+    """32 elements share a float16 scale, largest magnitude / 127; codes are rounded against the
+    scale as stored."""
+    groups = x.astype(np.float32).reshape(*x.shape[:-1], -1, 32)
+    largest = np.abs(groups).max(-1, keepdims=True)
+    scale = (largest / np.float32(127)).astype(np.float16).astype(np.float32)
+    factor = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
+    codes = np.rint(np.clip(groups * factor, -127, 127))
     return (codes.astype(np.float64) * scale).reshape(x.shape)
