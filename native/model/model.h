@@ -3,7 +3,7 @@
 // about GGUF.
 //
 // Notation: a weight is row-major [rows][cols] with y = W x, so `rows` are outputs and `cols`
-// inputs; a vector has rows == 1. What each tensor does is in docs/architecture.md.
+// inputs; a vector has rows == 1. tests/reference/model.py shows what each tensor does.
 #pragma once
 
 #include <cstdint>

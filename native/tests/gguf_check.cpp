@@ -237,7 +237,7 @@ private:
     void truncations() {
         std::set<size_t> sizes = {0, header_bytes_, file_.size() - 1};
         for (const Field& field : fields_)
-            sizes.insert({field.begin, field.begin + 1, field.end});
+            sizes.insert({field.begin + 1, field.end - 1, field.end});
         std::mt19937_64 random(1);
         for (int i = 0; i < (exhaustive_ ? 200 : 20); ++i)
             sizes.insert(random() % file_.size());
