@@ -328,7 +328,7 @@ class _Shared:
         keep = [script]
         for rule, out in zip(rules, script, strict=True):
             for name, text in (("match", rule.match), ("reply", rule.reply)):
-                ids = self.format.tokenizer.encode(text)
+                ids = self.format.tokenizer.encode(text, parse_special=True)
                 keep.append(native.ffi.new("int32_t[]", ids))
                 setattr(out, name, keep[-1])
                 setattr(out, f"n_{name}", len(ids))

@@ -1,0 +1,285 @@
+"""One chat turn on the engine: messages in, deltas out, the same for threads and tasks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from openjet_provider import defaults
+from openjet_provider._core import TokenRequest, TokenSampling
+from openjet_provider._native import Model
+from openjet_provider.chat.parser import EndReason, OutputParser
+from openjet_provider.chat.prompt import Prompt, PromptBuilder
+from openjet_provider.chat.tokenizer import Tokenizer, Vocabulary
+from openjet_provider.chat.types import (
+    ChatDelta,
+    ChatRequest,
+    ChatResult,
+    TokenLogprob,
+    Usage,
+)
+from openjet_provider.errors import InvalidRequestError, ModelFileError
+from openjet_provider.generation import Generation, RequestStats, Token
+
+Submit = Callable[[TokenRequest], Generation]
+
+_MASK = (1 << 64) - 1
+
+
+class ChatFormat:
+    """A model file's tokenizer, template and sampling defaults. Safe to use from many threads."""
+
+    def __init__(self, tokenizer: Tokenizer, name: str, file_sampling: dict[str, Any]) -> None:
+        self.tokenizer = tokenizer
+        self._name = name
+        self._file_sampling = file_sampling
+        self._prompts = PromptBuilder(tokenizer)
+
+    @classmethod
+    def of_model(cls, model: Model) -> ChatFormat:
+        """Read from the file's metadata; about a second for 248K tokens."""
+        sampling = {
+            ours: model.metadata(f"general.sampling.{theirs}")
+            for ours, theirs in {
+                "temperature": "temp",
+                "top_k": "top_k",
+                "top_p": "top_p",
+                "min_p": "min_p",
+                "repetition_penalty": "penalty_repeat",
+            }.items()
+        }
+        name = model.metadata("general.name") or model.path.stem
+        return cls(Tokenizer(_vocabulary(model)), name, sampling)
+
+    def prompt(self, request: ChatRequest) -> Prompt:
+        """The tokens of a request's prompt. Raises InvalidRequestError for what cannot be one."""
+        return self._prompts.build(request)
+
+    def start(self, request: ChatRequest, submit: Submit) -> ChatStream:
+        """Render, tokenise and queue one turn."""
+        _refuse_unsupported(request)
+        prompt = self.prompt(request)
+        generation = submit(
+            TokenRequest(
+                tokens=prompt.tokens,
+                boundaries=prompt.boundaries,
+                client=request.client or prompt.client,
+                max_tokens=request.max_tokens or 0,
+                ignore_eos=request.ignore_eos,
+                timeout_s=request.timeout,
+                sampling=self._sampling(request, prompt.thinking),
+            )
+        )
+        parser = OutputParser(
+            self.tokenizer,
+            tools=prompt.tools,
+            reasoning_open=prompt.reasoning_open,
+            stop=request.stop,
+        )
+        return ChatStream(
+            generation,
+            parser,
+            self.tokenizer,
+            with_logprobs=request.top_logprobs is not None,
+            remember=lambda output, result: self._prompts.remember(prompt, output, result),
+        )
+
+    def _sampling(self, request: ChatRequest, thinking: bool) -> TokenSampling:
+        """The request's values, else the file's, else the model card's."""
+        asked, preset = request.sampling, defaults.preset(self._name, thinking)
+
+        def value(name: str, neutral: float) -> Any:
+            for source in (getattr(asked, name), self._file_sampling.get(name)):
+                if source is not None:
+                    return source
+            return getattr(preset, name, neutral)
+
+        temperature = float(value("temperature", 1.0))
+        seed = asked.seed
+        return TokenSampling(
+            temperature=temperature,
+            top_k=value("top_k", 0),
+            top_p=value("top_p", 1.0),
+            min_p=value("min_p", 0.0),
+            presence=value("presence_penalty", 0.0),
+            frequency=value("frequency_penalty", 0.0),
+            repetition=value("repetition_penalty", 1.0),
+            seed=secrets.randbits(64) if seed is None else seed & _MASK,
+            coupled=temperature == 0 or seed is not None,
+            top_logprobs=request.top_logprobs or 0,
+            bias=asked.logit_bias,
+        )
+
+
+def _refuse_unsupported(request: ChatRequest) -> None:
+    """What cannot be enforced is refused by name, never silently ignored."""
+    if request.tool_choice not in (None, "auto", "none"):
+        raise InvalidRequestError(
+            f"tool_choice={request.tool_choice!r} cannot be enforced yet; use 'auto' or 'none'"
+        )
+    kind = (request.response_format or {}).get("type", "text")
+    if kind != "text":
+        raise InvalidRequestError(
+            f"response_format of type {kind!r} cannot be enforced yet; ask for JSON in the prompt"
+        )
+    if request.parallel_tool_calls is False:
+        raise InvalidRequestError("parallel_tool_calls=False cannot be enforced yet; leave it out")
+
+
+def _vocabulary(model: Model) -> Vocabulary:
+    def required(name: str) -> Any:
+        value = model.metadata(f"tokenizer.ggml.{name}")
+        if value is None:
+            raise ModelFileError(f"{model.path.name}: tokenizer.ggml.{name} is missing")
+        return value
+
+    eos = required("eos_token_id")
+    return Vocabulary(
+        tokens=required("tokens"),
+        merges=required("merges"),
+        token_types=required("token_type"),
+        pre=required("pre"),
+        eos_id=eos,
+        eog_ids=(eos,),
+        chat_template=model.metadata("tokenizer.chat_template") or "",
+    )
+
+
+class ChatStream:
+    """A turn being generated: iterate it for deltas, in a thread or a task, or take the result.
+
+    One consumer; `cancel` from any thread. Leaving the `with` block or the iteration early cancels.
+    Raises RequestTimeoutError past the deadline and EngineLost when the backend fails.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        parser: OutputParser,
+        tokenizer: Tokenizer,
+        *,
+        with_logprobs: bool,
+        remember: Callable[[Sequence[int], ChatResult], None],
+    ) -> None:
+        """remember: called with the tokens and the result of a turn that the model ended itself."""
+        self._generation = generation
+        self._parser = parser
+        self._tokenizer = tokenizer
+        self._with_logprobs = with_logprobs
+        self._remember = remember
+        self._output: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._result: ChatResult | None = None
+
+    @property
+    def stats(self) -> RequestStats:
+        """Counts and times so far."""
+        return self._generation.stats
+
+    @property
+    def thinking(self) -> bool:
+        """Whether the last delta ended inside the model's thinking."""
+        return self._parser.thinking
+
+    def cancel(self) -> None:
+        """End the turn at the next step; what came so far stays. Idempotent."""
+        self._generation.cancel()
+
+    def __iter__(self) -> Iterator[ChatDelta]:
+        try:
+            while self._result is None:
+                yield from self._deltas(self._generation.take())
+        finally:
+            self.cancel()
+
+    async def __aiter__(self) -> AsyncIterator[ChatDelta]:
+        try:
+            while self._result is None:
+                for delta in self._deltas(await self._generation.atake()):
+                    yield delta
+        finally:
+            self.cancel()
+
+    def result(self) -> ChatResult:
+        """Wait for the end and return the whole turn."""
+        for _ in self:
+            pass
+        return self._finished()
+
+    async def aresult(self) -> ChatResult:
+        """`result` without blocking the event loop."""
+        async for _ in self:
+            pass
+        return self._finished()
+
+    def __enter__(self) -> ChatStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+    async def __aenter__(self) -> ChatStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+
+    def _finished(self) -> ChatResult:
+        if self._result is None:
+            raise InvalidRequestError("the stream was left before its end; take result() instead")
+        return self._result
+
+    def _deltas(self, tokens: Sequence[Token]) -> list[ChatDelta]:
+        """What these tokens add; an empty list of tokens is the end of the generation."""
+        if not tokens:
+            return self._end(_END_REASONS.get(self._generation.finish or "stop", "stop"))
+        self._output += _output(tokens)
+        if self._with_logprobs:
+            deltas = [self._token_delta(token) for token in tokens]
+        else:
+            deltas = [self._parser.feed(_output(tokens))]
+        if self._parser.stopped:
+            self.cancel()
+            deltas += self._end("stop")
+        return [delta for delta in deltas if delta != ChatDelta()]
+
+    def _token_delta(self, token: Token) -> ChatDelta:
+        visible = not self._parser.thinking and token.keep != 0
+        delta = self._parser.feed(_output((token,)))
+        if not visible or self._parser.thinking or delta.tool_calls:
+            return delta
+        self._logprobs.append(self._logprob(token))
+        return ChatDelta(delta.reasoning, delta.content, logprobs=(self._logprobs[-1],))
+
+    def _logprob(self, token: Token) -> TokenLogprob:
+        def described(token_id: int) -> tuple[str, bytes]:
+            utf8 = self._tokenizer.token_bytes(token_id)
+            return utf8.decode("utf-8", "replace"), utf8
+
+        top = tuple((*described(token_id), logprob) for token_id, logprob in token.top)
+        return TokenLogprob(*described(token.id), token.logprob, top)
+
+    def _end(self, reason: EndReason) -> list[ChatDelta]:
+        delta = self._parser.finish(reason)
+        stats = self.stats
+        usage = Usage(
+            prompt_tokens=stats.prompt_tokens,
+            completion_tokens=stats.generated,
+            cached_tokens=stats.cached_tokens,
+            reasoning_tokens=self._parser.reasoning_tokens,
+        )
+        result = replace(self._parser.result(usage), logprobs=tuple(self._logprobs))
+        if self._generation.finish == "stop" and not self._parser.stopped:
+            self._remember(self._output, result)
+        self._result = result
+        return [delta]
+
+
+_END_REASONS: dict[str, EndReason] = {"length": "length", "cancelled": "cancelled"}
+
+
+def _output(tokens: Sequence[Token]) -> list[int]:
+    """Ids that belong to the answer: without the token that ended the generation."""
+    return [token.id for token in tokens if token.keep != 0]
