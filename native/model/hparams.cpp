@@ -89,21 +89,32 @@ private:
     const GgufFile& file_;
 };
 
-void read_blocks(const Reader& reader, Hparams& h) {
-    const int32_t n_blocks = reader.count("block_count", kMaxBlocks);
+bool has_tensors(const GgufFile& file, const std::string& prefix) {
+    for (const GgufTensor& tensor : file.tensors()) {
+        if (tensor.name.substr(0, prefix.size()) == prefix) return true;
+    }
+    return false;
+}
+
+// Sets n_layers and has_mtp. Fine-tunes may keep the key of an MTP block whose tensors they
+// dropped, with the block still counted or not: such a file has no MTP block.
+void count_blocks(const Reader& reader, int32_t n_blocks, Hparams& h) {
     const int32_t n_mtp = reader.count_or("nextn_predict_layers", 0, kMaxBlocks, 0);
     if (n_mtp > 1) {
         reader.unsupported("nextn_predict_layers",
                            std::to_string(n_mtp) + " MTP blocks, expected 0 or 1");
     }
-    if (n_mtp >= n_blocks) {
-        reader.fail("block_count", std::to_string(n_blocks) + ", of which " +
-                                       std::to_string(n_mtp) +
-                                       " are MTP blocks; expected at least one more");
+    const std::string last = "blk." + std::to_string(n_blocks - 1) + ".";
+    h.has_mtp = n_mtp == 1 && has_tensors(reader.file(), last + "nextn.");
+    const bool dropped = n_mtp == 1 && !has_tensors(reader.file(), last);
+    h.n_layers = n_blocks - (h.has_mtp || dropped ? 1 : 0);
+    if (h.n_layers < 1) {
+        reader.fail("block_count", std::to_string(n_blocks) +
+                                       ", which is only the MTP block; expected at least one more");
     }
-    h.has_mtp = n_mtp == 1;
-    h.n_layers = n_blocks - n_mtp;
+}
 
+void read_layer_kinds(const Reader& reader, int32_t n_blocks, Hparams& h) {
     const char* const key = "attention.recurrent_layers";
     const std::vector<int64_t> recurrent =
         reader.file().find_ints(full_name(key), static_cast<uint64_t>(n_blocks));
@@ -122,12 +133,11 @@ void read_blocks(const Reader& reader, Hparams& h) {
     }
 }
 
-void read_attention(const Reader& reader, Hparams& h) {
-    std::vector<bool> used;
-    for (LayerKind kind : h.layer_kinds)
-        used.push_back(kind == LayerKind::attention);
-    if (h.has_mtp) used.push_back(true);
-
+void read_attention(const Reader& reader, int32_t n_blocks, Hparams& h) {
+    std::vector<bool> used(static_cast<size_t>(n_blocks), h.has_mtp);
+    for (size_t i = 0; i < h.layer_kinds.size(); ++i) {
+        used[i] = h.layer_kinds[i] == LayerKind::attention;
+    }
     h.n_heads = reader.uniform_count("attention.head_count", kMaxHeads, used);
     if (h.n_heads == 0) reader.fail("attention.head_count", "is missing");
     h.n_kv_heads = reader.uniform_count("attention.head_count_kv", kMaxHeads, used);
@@ -251,11 +261,13 @@ Hparams read_hparams(const GgufFile& file, int32_t n_vocab) {
     h.n_ctx_train = reader.count("context_length", kMaxContext);
     h.n_embd = reader.count("embedding_length", kMaxWidth);
     h.rms_eps = reader.real("attention.layer_norm_rms_epsilon", 0, 0.1);
-    read_blocks(reader, h);
-    const std::vector<bool> all(static_cast<size_t>(h.n_layers) + (h.has_mtp ? 1 : 0), true);
+    const int32_t n_blocks = reader.count("block_count", kMaxBlocks);
+    count_blocks(reader, n_blocks, h);
+    read_layer_kinds(reader, n_blocks, h);
+    const std::vector<bool> all(static_cast<size_t>(n_blocks), true);
     h.n_ff = reader.uniform_count("feed_forward_length", kMaxWidth, all);
     if (h.n_ff == 0) reader.fail("feed_forward_length", "is missing");
-    read_attention(reader, h);
+    read_attention(reader, n_blocks, h);
     read_rope(reader, h);
     read_delta_net(reader, h);
     return h;

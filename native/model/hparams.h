@@ -19,7 +19,7 @@ struct Hparams {
     int32_t n_ff = 0;
     int32_t n_layers = 0;                // without the MTP block
     std::vector<LayerKind> layer_kinds;  // n_layers
-    bool has_mtp = false;                // block n_layers is an MTP block
+    bool has_mtp = false;                // block n_layers is an MTP block, and is in the file
 
     // Attention and MTP layers. Query head h uses KV head h / (n_heads / n_kv_heads).
     int32_t n_heads = 0;

@@ -138,7 +138,6 @@ std::vector<Refusal> metadata_refusals() {
         missing_key("tokenizer.ggml.merges"),
         missing_key("tokenizer.ggml.eos_token_id"),
         wrong_u32("qwen35.block_count", 0, "expected 1 to"),
-        wrong_u32("qwen35.block_count", 1, "at least one more"),
         wrong_u32("qwen35.block_count", 4000000000u, "expected 1 to"),
         {"2 MTP blocks", [](GgufBuilder& f) { f.set_u32("qwen35.nextn_predict_layers", 2); },
          OJ_ERR_UNSUPPORTED, "'qwen35.nextn_predict_layers'", "expected 0 or 1"},
@@ -336,6 +335,18 @@ void check_variants() {
         expect(model.layers[1].ssm_dt.rows == 1, "ssm_dt without .bias");
         expect(model.tensors.size() == 71, "vision tensors are left out");
     });
+
+    // Fine-tunes that dropped the MTP block: its key is left, its tensors are not.
+    for (uint32_t block_count : {5, 4}) {
+        MicroOptions without;
+        without.mtp = false;
+        GgufBuilder dropped = micro_model(without);
+        dropped.set_u32("qwen35.block_count", block_count);
+        dropped.set_u32("qwen35.nextn_predict_layers", 1);
+        load(dropped, [](const Model& model) {
+            expect(!model.mtp && model.hparams.n_layers == 4, "dropped MTP block");
+        });
+    }
 
     GgufBuilder listed = micro_model();
     listed.remove_key("qwen35.full_attention_interval");
