@@ -37,11 +37,18 @@ class Backend {
     virtual void read(int which, int index, float* out) = 0;
 };
 
-// Checks the options against the model, then builds. Defined beside each backend.
+// Each checks the options against the model, then builds. Defined beside the backend.
 std::unique_ptr<Backend> make_cpu_backend(const Model& model, const oj_backend_options& options);
 std::unique_ptr<Backend> make_scripted_backend(const Model& model,
                                                const oj_backend_options& options,
                                                const oj_script_rule* script, int n_script);
 oj_memory_plan plan_cpu_memory(const Model& model, const oj_backend_options& options);
+oj_memory_plan plan_scripted_memory(const oj_backend_options& options);
+
+// The backend of options.kind; a kind that this library was not built with is OJ_ERR_UNSUPPORTED.
+// Each library defines the two for the backends it has. Only the scripted one takes a script.
+std::unique_ptr<Backend> make_backend(const Model& model, const oj_backend_options& options,
+                                      const oj_script_rule* script, int n_script);
+oj_memory_plan plan_memory(const Model& model, const oj_backend_options& options);
 
 }  // namespace oj

@@ -1,0 +1,70 @@
+// The engine: a thread that serves many requests, one batched step after the other.
+//
+// The life of a request: submit() checks and queues it (request, queue) -> admit: slot, longest
+// stored prefix, pages (runner) -> its prompt is read in chunks beside the others' decoding
+// (scheduler) -> its tokens are chosen and verified by the backend (sampling.h), committed and
+// turned into events (runner) -> poll() hands them out -> its live end stays for the follow-up
+// (prefix_index).
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/queue.h"
+#include "engine/runner.h"
+
+namespace oj {
+
+// Every method may be called from any thread. Errors are thrown as oj::Error.
+class Engine {
+public:
+    Engine(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
+           const oj_engine_options& options);
+    ~Engine();
+
+    uint64_t submit(const oj_request& request);
+    void cancel(uint64_t id);
+    int32_t poll(oj_event* events, int32_t max, int32_t timeout_ms);
+    oj_engine_stats stats();
+    void check_health();  // throws when stopped or lost
+    void stop();
+
+private:
+    // the step thread
+    void run();
+    bool wait_for_work();
+    void end_requests();
+    bool admit_one();
+    void publish();
+    void end_all(oj_finish finish);
+
+    void check_serving() const;  // with the lock held
+
+    const std::shared_ptr<const Model> model_;
+    const oj_engine_options options_;
+    const std::unique_ptr<Backend> backend_;
+    Runner runner_;  // the step thread's own
+
+    std::mutex mutex_;                   // guards what follows
+    std::condition_variable work_;       // for the step thread: requests, cancels, room, stop
+    std::condition_variable published_;  // for poll(): events, end
+    RequestQueue queue_;
+    std::vector<uint64_t> cancels_;
+    std::deque<oj_event> events_;
+    oj_engine_stats stats_ = {};
+    std::string fault_;  // what the backend said when it failed
+    uint64_t last_id_ = 0;
+    bool stopping_ = false;
+    bool finished_ = false;  // the step thread is done
+
+    std::once_flag joined_;
+    std::thread thread_;
+};
+
+}  // namespace oj

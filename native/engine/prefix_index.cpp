@@ -1,0 +1,119 @@
+#include "engine/prefix_index.h"
+
+#include <algorithm>
+
+namespace oj {
+
+PrefixIndex::PrefixIndex(PagePool& pool, int32_t n_snapshots)
+    : pool_(pool), entries_(n_snapshots) {}
+
+bool PrefixIndex::matches(const StoredPrefix& entry, const std::vector<int32_t>& tokens,
+                          const std::vector<uint64_t>& hashes) const {
+    if (entry.length == 0 || entry.length > static_cast<int32_t>(tokens.size())) return false;
+    if (entry.hash != hashes[entry.length]) return false;
+    for (int32_t at = 0; at < entry.length; at += kPageSize) {
+        const int32_t* stored = pool_.tokens(entry.pages[at / kPageSize]);
+        const int32_t n = std::min(kPageSize, entry.length - at);
+        if (!std::equal(stored, stored + n, tokens.begin() + at)) return false;
+    }
+    return true;
+}
+
+int32_t PrefixIndex::find(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
+                          int32_t limit) {
+    int32_t best = -1;
+    for (int32_t i = 0; i < n_total(); ++i) {
+        const StoredPrefix& entry = entries_[i];
+        if (entry.length > limit || (best >= 0 && entry.length <= entries_[best].length)) continue;
+        if (matches(entry, tokens, hashes)) best = i;
+    }
+    return best;
+}
+
+void PrefixIndex::touch(int32_t entry, const std::vector<int32_t>& tokens,
+                        const std::vector<uint64_t>& hashes) {
+    std::vector<StoredPrefix*> chain;
+    for (StoredPrefix& stored : entries_) {
+        if (matches(stored, tokens, hashes)) chain.push_back(&stored);
+    }
+    std::sort(chain.begin(), chain.end(),
+              [](const StoredPrefix* a, const StoredPrefix* b) { return a->length < b->length; });
+    ++clock_;
+    int32_t previous = 0;
+    for (StoredPrefix* stored : chain) {
+        stored->superseded = !stored->shared && stored->length < entries_[entry].length;
+        stored->saves = stored->length - previous;
+        if (!stored->superseded) stored->last_use = clock_;
+        previous = stored->length;
+    }
+}
+
+int32_t PrefixIndex::insert(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
+                            int32_t length, const std::vector<int32_t>& pages, bool shared) {
+    const int32_t same = find(tokens, hashes, length);
+    if (same >= 0 && entries_[same].length == length) {
+        entries_[same].last_use = ++clock_;
+        entries_[same].superseded = false;
+        entries_[same].shared |= shared;
+        return -1;
+    }
+    if (n_used_ == n_total()) {
+        const int32_t victim = least_useful(false);
+        if (victim < 0) return -1;  // no snapshots at all
+        drop(victim);
+    }
+    int32_t i = 0;
+    while (entries_[i].length > 0)
+        ++i;
+    StoredPrefix& entry = entries_[i];
+    entry.length = length;
+    entry.hash = hashes[length];
+    entry.pages.assign(pages.begin(), pages.begin() + pages_for(length));
+    entry.shared = shared;
+    entry.last_use = ++clock_;
+    for (int32_t page : entry.pages)
+        pool_.hold_cached(page);
+    ++n_used_;
+    return i;
+}
+
+bool PrefixIndex::frees_pages(const StoredPrefix& entry) const {
+    return std::any_of(entry.pages.begin(), entry.pages.end(),
+                       [&](int32_t page) { return !pool_.is_live(page); });
+}
+
+static bool less_useful(const StoredPrefix& a, const StoredPrefix& b) {
+    if (a.superseded != b.superseded) return a.superseded;
+    return a.superseded ? a.saves < b.saves : a.last_use < b.last_use;
+}
+
+int32_t PrefixIndex::least_useful(bool only_with_idle_pages) const {
+    int32_t best = -1;
+    for (int32_t i = 0; i < n_total(); ++i) {
+        const StoredPrefix& entry = entries_[i];
+        if (entry.length == 0 || (only_with_idle_pages && !frees_pages(entry))) continue;
+        if (best < 0 || less_useful(entry, entries_[best])) best = i;
+    }
+    return best;
+}
+
+void PrefixIndex::drop(int32_t i) {
+    const int32_t before = pool_.n_free();
+    for (int32_t page : entries_[i].pages)
+        pool_.drop_cached(page);
+    n_evicted_pages_ += pool_.n_free() - before;
+    entries_[i] = StoredPrefix();
+    --n_used_;
+}
+
+bool PrefixIndex::evict_page() {
+    const int32_t before = pool_.n_free();
+    while (pool_.n_free() == before) {
+        const int32_t victim = least_useful(true);
+        if (victim < 0) return false;
+        drop(victim);
+    }
+    return true;
+}
+
+}  // namespace oj

@@ -1,0 +1,106 @@
+// Everything the step thread owns: running conversations, pages, stored prefixes, the backend. No
+// threads and no locks in here; the same calls in the same order do the same thing.
+//
+// A step: share out rows -> give them pages -> build the plan -> backend -> commit. What the
+// backend proposes becomes history here: stop strings, max_tokens and ends decide how much of it,
+// and the next step's `fold` tells the backend.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/backend.h"
+#include "engine/conversation.h"
+#include "engine/pages.h"
+#include "engine/prefix_index.h"
+#include "engine/scheduler.h"
+
+namespace oj {
+
+enum class Admission {
+    admitted,
+    later,    // a running conversation is about to store what it can start from
+    no_room,  // no slot or no pages: wait until somebody ends
+};
+
+class Runner {
+public:
+    Runner(const Model& model, Backend& backend, const oj_engine_options& options);
+
+    // Gives the request a slot, its longest stored prefix and pages for its prompt. Only after
+    // `admitted` does it run; the caller then hands it over with add().
+    Admission admit(Conversation& request);
+    void add(std::unique_ptr<Conversation> request);
+
+    // One step of everybody; false if there was nothing to do.
+    bool step();
+
+    // Publishes the last event of a request, running or not.
+    void end(Conversation& c, oj_finish finish);
+    // Ends every running conversation for which `finish_of` gives an oj_finish (>= 0).
+    void end_running(const std::function<int32_t(const Conversation&)>& finish_of);
+
+    const std::vector<std::unique_ptr<Conversation>>& running() const { return running_; }
+    bool has_work() const { return !running_.empty() || !abandoned_slots_.empty(); }
+    std::vector<oj_event> take_events() { return std::exchange(events_, {}); }
+    // Conversations that had to make room; they go back to the queue and will go on unchanged.
+    std::vector<std::unique_ptr<Conversation>> take_preempted() {
+        return std::exchange(preempted_, {});
+    }
+    oj_engine_stats stats() const;
+
+private:
+    // admission
+    bool joins_shared_prefix(const Conversation& request, int32_t cached);
+    bool has_pages_for(const Conversation& request, int32_t entry) const;
+    void resume(Conversation& c, int32_t entry);
+
+    // one step
+    void plan_rows();
+    void choose_drafts(Conversation& c);
+    void provide_pages();
+    void build_plan();
+    void add_rows(Conversation& c, const RowShare& share);
+    int32_t mtp_depth(const Conversation& c) const;
+    void commit();
+    void commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result& result);
+    void take_token(Conversation& c, int32_t token, const oj_logprob& logprob);
+
+    // pages, snapshots, slots
+    bool extend_pages(Conversation& c, int32_t n_positions);
+    void preempt(size_t index);
+    void store(Conversation& c, bool shared);
+    void settle(Conversation& c);
+    void release(Conversation& c);
+    void remove_settled();
+
+    void publish(Conversation& c, const std::vector<OutputToken>& tokens);
+    void publish(Conversation& c, oj_event event);
+
+    const Model& model_;
+    Backend& backend_;
+    const oj_engine_options options_;
+    PagePool pool_;
+    PrefixIndex index_;
+    StepCost cost_;
+
+    std::vector<std::unique_ptr<Conversation>> running_;  // in order of admission
+    std::vector<std::unique_ptr<Conversation>> preempted_;
+    std::vector<int32_t> free_slots_;
+    std::vector<int32_t> abandoned_slots_;  // their pending drafts are dropped by the next step
+
+    // the step being planned or computed
+    double draft_cost_ = 0;         // one more row for everybody, in steps
+    std::vector<RowShare> shares_;  // of running_
+    std::vector<int32_t> tokens_;
+    std::vector<oj_seq> seqs_;
+    std::vector<Conversation*> seq_owners_;  // of seqs_; NULL for an abandoned slot
+    std::vector<oj_seq_result> results_;
+
+    std::vector<oj_event> events_;
+    oj_engine_stats totals_ = {};
+};
+
+}  // namespace oj
