@@ -1,6 +1,16 @@
 // The table over the functions of the other kernel headers. Included last.
 #pragma once
 
+void verify_rows(const SampledRows& rows, SampleWorkspace work, oj_seq_result* result) {
+    verify(rows, work, result);
+}
+
+int32_t draw_draft(const float* logits, int32_t n_vocab, const oj_sampling& sampling,
+                   const Penalties& penalties, int32_t position, SampleWorkspace work,
+                   Distribution* q) {
+    return draft_token(logits, n_vocab, sampling, penalties, position, work, q);
+}
+
 constexpr Kernels make_kernels(const char* name) {
     Kernels k = {};
     k.name = name;
@@ -30,5 +40,7 @@ constexpr Kernels make_kernels(const char* name) {
     k.attend[OJ_KV_F16] = attend<CodecF16>;
     k.attend[OJ_KV_F32] = attend<CodecF32>;
     k.fold_split = fold_split;
+    k.verify = verify_rows;
+    k.draft = draw_draft;
     return k;
 }

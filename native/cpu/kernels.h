@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cpu/tile.h"
+#include "engine/sampling.h"
 
 namespace oj::cpu {
 
@@ -81,6 +82,12 @@ struct Kernels {
     void (*attend[3])(const AttentionTile& tile);
     // total = total folded with part, both [max, sum, out[dim]].
     void (*fold_split)(float* total, const float* part, int dim);
+
+    // engine/sampling.h
+    void (*verify)(const SampledRows& rows, SampleWorkspace work, oj_seq_result* result);
+    int32_t (*draft)(const float* logits, int32_t n_vocab, const oj_sampling& sampling,
+                     const Penalties& penalties, int32_t position, SampleWorkspace work,
+                     Distribution* q);
 };
 
 // A head's state S[k][v] is stored in strips of 16 columns: [v / 16][k][v % 16].

@@ -1,5 +1,6 @@
 // The kernels for AVX2.
 #include "cpu/kernels.h"
+#include "engine/sampling.h"
 #include "openjet.h"
 
 #include <immintrin.h>

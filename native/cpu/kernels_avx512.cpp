@@ -1,5 +1,6 @@
 // The kernels for AVX-512 with VNNI.
 #include "cpu/kernels.h"
+#include "engine/sampling.h"
 #include "openjet.h"
 
 // GCC's own headers pass registers that are undefined on purpose (GCC bug 105593).

@@ -1,5 +1,6 @@
 // The kernels for plain C++.
 #include "cpu/kernels.h"
+#include "engine/sampling.h"
 #include "openjet.h"
 
 namespace oj::cpu {

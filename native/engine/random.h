@@ -8,8 +8,8 @@
 
 #ifdef __CUDACC__
 #define OJ_HD __host__ __device__ inline
-#else
-#define OJ_HD inline
+#else  // inlined always, so that it takes the instruction set of the backend's kernels around it
+#define OJ_HD inline __attribute__((always_inline))
 #endif
 
 namespace oj {
