@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from openjet_provider.chat.channels import Content, Reasoning, held_suffix
 from openjet_provider.chat.schema import coerce, parse_loosely
 from openjet_provider.chat.tokenizer import CONTROL, Tokenizer, without_surrogates
 from openjet_provider.chat.types import (
@@ -137,8 +138,8 @@ class OutputParser:
         self._loose = False  # values end at the first plausible place: see _value
 
         self._thinking = reasoning_open
-        self._reasoning = _Reasoning()
-        self._content = _Content(stop)
+        self._reasoning = Reasoning()
+        self._content = Content(stop)
         self._calls: list[_Call] = []
         self._bare_attempts = _BARE_ATTEMPTS
         self._sent_calls: list[ToolCallDelta] = []
@@ -173,7 +174,7 @@ class OutputParser:
     def feed_text(self, text: str) -> ChatDelta:
         """The same for output that is known as text only: tags are recognised in it."""
         text = self._partial_tag + without_surrogates(text)
-        keep = _held_suffix(text, _TAGS)
+        keep = held_suffix(text, _TAGS)
         self._partial_tag = text[len(text) - keep :]
         self._advance(_TAG.sub(lambda tag: _TAGS[tag[0]], text[: len(text) - keep]))
         return self._delta()
@@ -246,12 +247,12 @@ class OutputParser:
             # The model sometimes forgets </think>; a call is never part of the thinking.
             if not (yield from self._call()):
                 self._reasoning.add("<tool_call>")
-        elif mark[0] == _END_CALL or not self._reasoning.empty:
+        elif mark[0] == _END_CALL or self._reasoning.visible:
             self._reasoning.add(_literal(mark[0]))
 
     def _in_content(self) -> Step[None]:
         while not (mark := _CONTENT_MARK.search(self._buffer, self._at)):
-            keep = 0 if self._final else _held_suffix(self._buffer[self._at :], (_FUNCTION,))
+            keep = 0 if self._final else held_suffix(self._buffer[self._at :], (_FUNCTION,))
             end = len(self._buffer) - keep
             self._content.add(self._buffer[self._at : end])
             self._at = end
@@ -269,7 +270,7 @@ class OutputParser:
             if not (yield from self._bare_call()):
                 self._content.add(_FUNCTION)
         elif mark[0] == _END_CALL:
-            if self._content.visible or not self._content.after_call:
+            if not self._content.after_call:
                 self._content.add("</tool_call>")
         else:
             yield from self._think_tag_in_content(mark[0])
@@ -277,6 +278,7 @@ class OutputParser:
     def _think_tag_in_content(self, tag: str) -> Step[None]:
         """Before any visible text it is what it says; behind some it is text about the tag, but at
         the very end, where models leave one behind."""
+        self._content.flush()
         if not self._content.visible:
             if tag == _THINK:
                 self._thinking = True
@@ -302,8 +304,7 @@ class OutputParser:
                 yield from self._body(call, at)
                 return True
         if self._cut and name is None and word != _NEITHER:
-            self._at = len(self._buffer)
-            return True
+            return self._drop_rest()
         return False
 
     def _bare_call(self) -> Step[bool]:
@@ -321,8 +322,7 @@ class OutputParser:
                     self._accept(call)
                     return True
         if self._cut and (name is None or self._at == len(self._buffer)):
-            self._at = len(self._buffer)
-            return True
+            return self._drop_rest()
         self._bare_attempts -= 1
         self._at = start
         return False
@@ -359,7 +359,7 @@ class OutputParser:
                 at = end
             else:
                 closed = word == _END_CALL
-                at += closed
+                at = len(self._buffer) if word == _END else at + closed
                 break
         if stray and not call.seen and isinstance(given := parse_loosely(_literal(stray)), dict):
             for key, item in given.items():
@@ -373,9 +373,7 @@ class OutputParser:
         """The form of older models: {"name": ..., "arguments": {...}}."""
         while (end := self._buffer.find(_END_CALL, at)) < 0:
             if self._final:
-                if self._cut:
-                    self._at = len(self._buffer)
-                return self._cut
+                return self._cut and self._drop_rest()
             yield
         given = parse_loosely(_literal(self._buffer[at:end]))
         if not isinstance(given, dict) or given.get("name") not in self._functions:
@@ -539,119 +537,16 @@ class OutputParser:
         self._content.new_segment(after_call=True)
         self._send(call)
 
+    def _drop_rest(self) -> bool:
+        """Of an output that was cut before it said which call it is."""
+        self._content.new_segment(after_call=True)
+        self._at = len(self._buffer)
+        return True
+
     def _send(self, call: _Call) -> None:
         if call.accepted:
             self._sent_calls += call.unsent
             call.unsent.clear()
-
-
-class _Channel:
-    """Text in pieces, handed out once as deltas."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._taken = 0
-        self._held = ""  # white space that counts only if more text follows
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
-
-    def take(self) -> str:
-        new = "".join(self._pieces[self._taken :])
-        self._taken = len(self._pieces)
-        return new
-
-    def _show(self, text: str) -> None:
-        text = self._held + text
-        shown = text.rstrip()
-        self._held = text[len(shown) :]
-        if shown:
-            self._pieces.append(shown)
-
-
-class _Reasoning(_Channel):
-    """Thinking, without the white space around it."""
-
-    @property
-    def empty(self) -> bool:
-        return not self._pieces
-
-    def add(self, text: str) -> None:
-        self._show(text.lstrip() if self.empty else text)
-
-
-class _Content(_Channel):
-    """Visible text, up to a stop string. Line breaks at the start of the answer and all white
-    space behind a call are dropped; white space before a call counts only if text follows it."""
-
-    def __init__(self, stop: Sequence[str]) -> None:
-        super().__init__()
-        self.stopped = False
-        self.visible = False  # there is text in this segment
-        self.after_call = False  # and it is behind a call
-        self._leading = True
-        self._stop = [word for word in stop if word]
-        self._unmatched = ""  # may be the start of a stop string
-        self._line = ""  # how the current line begins
-        self._in_code_block = False
-
-    def new_segment(self, *, after_call: bool = False) -> None:
-        """Behind the thinking or a call."""
-        self._show(self._unmatched)
-        self._unmatched = ""
-        self.visible, self.after_call, self._leading = False, after_call, True
-        self._line = ""
-
-    def add(self, text: str) -> None:
-        if self._leading:
-            text = text.lstrip() if self.after_call else text.lstrip("\r\n")
-        if not text or self.stopped:
-            return
-        self._leading = False
-        self.visible = self.visible or not text.isspace()
-        self._follow_lines(text)
-        self._show(self._before_stop(self._unmatched + text) if self._stop else text)
-
-    def finish(self) -> None:
-        self._show(self._unmatched)
-        self._unmatched = ""
-        if self.visible and self._held:
-            self._pieces.append(self._held)
-            self._held = ""
-
-    @property
-    def at_line_start(self) -> bool:
-        """Of a line outside a code block."""
-        return not self._line and not self._in_code_block
-
-    def _before_stop(self, text: str) -> str:
-        """`text` up to the stop string that is complete first, or without what may become one."""
-        found = [(at + len(word), at) for word in self._stop if (at := text.find(word)) >= 0]
-        if found:
-            self.stopped = True
-            self._unmatched = ""
-            return text[: min(found)[1]]
-        keep = _held_suffix(text, self._stop)
-        self._unmatched = text[len(text) - keep :]
-        return text[: len(text) - keep]
-
-    def _follow_lines(self, text: str) -> None:
-        *complete, rest = (self._line + text).split("\n")
-        fences = sum(line.lstrip().startswith("```") for line in complete)
-        self._in_code_block ^= bool(fences % 2)
-        self._line = rest.lstrip()[:3]
-
-
-def _held_suffix(text: str, words: Iterable[str]) -> int:
-    """Length of the longest end of `text` that may become one of the words."""
-    longest = 0
-    for word in words:
-        for size in range(min(len(word) - 1, len(text)), longest, -1):
-            if text.endswith(word[:size]):
-                longest = size
-                break
-    return longest
 
 
 def _literal(text: str) -> str:

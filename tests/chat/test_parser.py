@@ -1,0 +1,123 @@
+"""The table of parser cases, whole and cut at every character, byte and token."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from openjet_provider.chat.parser import OutputParser
+from openjet_provider.chat.tokenizer import Tokenizer
+from openjet_provider.chat.types import ChatResult, Usage
+from tests.chat.parser_cases import CASES, IDS, TOOLS, Case, call
+from tests.chat.parsing import Output, byte_ids, parse_ids, parse_text
+
+
+def check(case: Case, result: ChatResult) -> None:
+    assert result.reasoning == case.reasoning
+    assert result.content == case.content
+    assert [(c.name, json.loads(c.arguments)) for c in result.tool_calls] == list(case.calls)
+    assert result.finish_reason == case.finish
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_text(tokenizer: Tokenizer, case: Case) -> None:
+    check(case, parse_text(tokenizer, case.output, [case.output.text]))
+    check(case, parse_text(tokenizer, case.output, case.output.text))
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_tokens(tokenizer: Tokenizer, case: Case) -> None:
+    ids = tokenizer.encode(case.output.text, parse_special=True)
+    check(case, parse_ids(tokenizer, case.output, [ids]))
+    check(case, parse_ids(tokenizer, case.output, [[i] for i in ids]))
+    check(
+        case,
+        parse_ids(tokenizer, case.output, [[i] for i in byte_ids(tokenizer, case.output.text)]),
+    )
+
+
+def test_tags_written_as_plain_text_are_text(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("a </think> b")
+    result = parse_ids(tokenizer, Output("", TOOLS, reasoning_open=True), [ids])
+    assert (result.reasoning, result.content) == ("a </think> b", None)
+
+
+def test_control_tokens_never_show(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("a<|im_start|>b<|im_end|>", parse_special=True)
+    assert parse_ids(tokenizer, Output(""), [ids]).content == "ab"
+
+
+def test_bytes_that_are_no_text(tokenizer: Tokenizer) -> None:
+    byte = {tokenizer.token_bytes(i): i for i in range(len(tokenizer))}
+    ids = [byte[b"A"], byte[b"\xf0"], byte[b"\x9f"], tokenizer.special["</think>"]]
+    result = parse_ids(tokenizer, Output("", reasoning_open=True), [ids, [byte[b"\xc3"]]])
+    assert (result.reasoning, result.content) == ("A\ufffd", "\ufffd")
+
+
+def test_arguments_arrive_by_parameter(tokenizer: Tokenizer) -> None:
+    parser = OutputParser(tokenizer, tools=TOOLS)
+    first = parser.feed_text("<tool_call>\n<function=write_file>\n<parameter=path>\na.txt")
+    assert [(c.name, c.arguments) for c in first.tool_calls] == [("write_file", "")]
+    second = parser.feed_text("\n</parameter>\n<parameter=text>\n")
+    assert [c.arguments for c in second.tool_calls] == ['{"path": "a.txt"']
+    parser.feed_text("x\n</parameter>\n</function>\n</tool_call>")
+    assert [c.arguments for c in parser.finish().tool_calls][-1] == "}"
+
+
+def test_ids_are_unique(tokenizer: Tokenizer) -> None:
+    parser = OutputParser(tokenizer, tools=TOOLS)
+    parser.feed_text(call("clock") * 50)
+    parser.finish()
+    ids = {c.id for c in parser.result(Usage()).tool_calls}
+    assert len(ids) == 50
+    assert "" not in ids
+
+
+def test_reasoning_tokens_include_the_closing_tag(tokenizer: Tokenizer) -> None:
+    thinking = tokenizer.encode("Well, well.\n</think>", parse_special=True)
+    parser = OutputParser(tokenizer, reasoning_open=True)
+    parser.feed([*thinking, *tokenizer.encode("\n\nYes.")])
+    parser.finish()
+    assert parser.reasoning_tokens == len(thinking)
+
+
+def test_nothing_counts_after_a_stop_string(tokenizer: Tokenizer) -> None:
+    parser = OutputParser(tokenizer, tools=TOOLS, stop=("END",))
+    assert parser.feed_text("a END").content == "a"
+    assert parser.stopped
+    assert parser.feed_text(f"b {call('clock')}").content == ""
+    parser.finish()
+    assert parser.result(Usage()).content == "a "
+    assert parser.finish_reason == "stop"
+
+
+def test_finish_twice_adds_nothing(tokenizer: Tokenizer) -> None:
+    parser = OutputParser(tokenizer)
+    parser.feed_text("a <tool")
+    assert parser.finish().content == "a <tool"[1:]
+    assert parser.finish("length").content == ""
+    assert parser.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "word " * 20_000,
+        "\n" * 50_000,
+        "<" * 50_000,
+        "\n<function=run>" * 5_000,
+        "<tool_call>\n<function=run>\n<parameter=command>\n" * 2_000,
+        "<tool_call>{" * 5_000,
+        "<tool_call>\n<function=run>\n<parameter=command>\n" + "</parameter> <tool_call>" * 5_000,
+        "<tool_call>\n<function=run>\n" + "<parameter=command>\nx\n</parameter>\n" * 3_000,
+        "<tool_call>\n<function=run>\n<parameter=command>\n" + "x = 1\n" * 10_000,
+    ],
+    ids=lambda text: repr(text[:30]),
+)
+def test_time_grows_with_the_length(tokenizer: Tokenizer, text: str) -> None:
+    """Nothing that a model can write makes the parser slow: 100 KB in 10-byte steps in seconds."""
+    start = time.process_time()
+    parse_text(tokenizer, Output(text, TOOLS), [text[i : i + 10] for i in range(0, len(text), 10)])
+    assert time.process_time() - start < 5
