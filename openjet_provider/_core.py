@@ -172,7 +172,7 @@ class Core:
         ffi = self.native.ffi
 
         def array(kind: str, values: Sequence[Any]) -> Any:
-            keep.append(ffi.new(f"{kind}[]", list(values)))
+            keep.append(ffi.new(f"{kind}[]", values if isinstance(values, bytes) else list(values)))
             return keep[-1]
 
         packed = ffi.new("oj_request *")

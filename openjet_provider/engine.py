@@ -301,7 +301,7 @@ class _Shared:
         packed.max_queue_client = options.max_queue_client
         packed.step_target = defaults.STEP_TARGET
         packed.min_prompt_rows = defaults.MIN_PROMPT_ROWS
-        backend = packed.backend
+        backend = model.native.ffi.addressof(packed, "backend")
         backend.kind = getattr(lib, f"OJ_BACKEND_{self.backend.upper()}")
         backend.kv_codec = getattr(lib, f"OJ_KV_{str(options.kv).upper()}")
         backend.device, backend.threads = options.device, options.threads
@@ -328,7 +328,7 @@ class _Shared:
         keep = [script]
         for rule, out in zip(rules, script, strict=True):
             for name, text in (("match", rule.match), ("reply", rule.reply)):
-                ids = self.format.tokenizer.encode(text, parse_special=True)
+                ids = list(self.format.tokenizer.encode(text, parse_special=True))
                 keep.append(native.ffi.new("int32_t[]", ids))
                 setattr(out, name, keep[-1])
                 setattr(out, f"n_{name}", len(ids))
