@@ -144,6 +144,11 @@ class Engine:
         return self._open().plan.context
 
     @property
+    def agents(self) -> int:
+        """Conversations that run at once; more wait."""
+        return int(self._open().options.agents or defaults.AGENTS)
+
+    @property
     def backend(self) -> Backend:
         """What computes: "cpu", "cuda" or "scripted"."""
         return self._open().backend
@@ -168,8 +173,13 @@ class Engine:
         return shared.format.start(request, shared.core.submit)
 
     async def achat(self, request: ChatRequest) -> ChatStream:
-        """`chat` without blocking the event loop."""
-        return await asyncio.to_thread(self.chat, request)
+        """`chat` without blocking the event loop. Cancelled, it leaves no turn behind."""
+        starting = asyncio.ensure_future(asyncio.to_thread(self.chat, request))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_cancel_started)
+            raise
 
     def generate(self, request: TokenRequest) -> Generation:
         """Continue token ids; the level below messages."""
@@ -207,6 +217,12 @@ class Engine:
         if self._shared is None:
             raise EngineClosedError(f"this Engine of {self.model_name} is closed; open a new one")
         return self._shared
+
+
+def _cancel_started(starting: asyncio.Future[ChatStream]) -> None:
+    """End a turn whose caller went away while a thread was starting it."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().cancel()
 
 
 def _resolve(asked: EngineOptions) -> EngineOptions:

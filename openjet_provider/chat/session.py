@@ -69,7 +69,7 @@ class ChatFormat:
                 max_tokens=request.max_tokens or 0,
                 ignore_eos=request.ignore_eos,
                 timeout_s=request.timeout,
-                sampling=self._sampling(request, prompt.thinking),
+                sampling=self.sampling(request, prompt.thinking),
             )
         )
         parser = OutputParser(
@@ -82,11 +82,12 @@ class ChatFormat:
             generation,
             parser,
             self.tokenizer,
+            conversation=prompt.client,
             with_logprobs=request.top_logprobs is not None,
             remember=lambda output, result: self._prompts.remember(prompt, output, result),
         )
 
-    def _sampling(self, request: ChatRequest, thinking: bool) -> TokenSampling:
+    def sampling(self, request: ChatRequest, thinking: bool) -> TokenSampling:
         """The request's values, else the file's, else the model card's."""
         asked, preset = request.sampling, defaults.preset(self._name, thinking)
 
@@ -160,10 +161,14 @@ class ChatStream:
         parser: OutputParser,
         tokenizer: Tokenizer,
         *,
+        conversation: str,
         with_logprobs: bool,
         remember: Callable[[Sequence[int], ChatResult], None],
     ) -> None:
-        """remember: called with the tokens and the result of a turn that the model ended itself."""
+        """conversation: the same for every turn of one conversation.
+        remember: called with the tokens and the result of a turn that the model ended itself.
+        """
+        self.conversation = conversation
         self._generation = generation
         self._parser = parser
         self._tokenizer = tokenizer
