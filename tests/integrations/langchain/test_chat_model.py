@@ -124,7 +124,7 @@ async def test_all_four_ways_say_the_same(llm, question):
 
 
 def test_one_chunk_has_the_usage_and_the_last_one_closes(llm):
-    chunks = list(llm.stream("Hi"))
+    chunks = list(llm.stream("slowly", max_tokens=20))
     assert len(chunks) > 3
     assert [c.usage_metadata is not None for c in chunks].count(True) == 1
     assert [c.chunk_position for c in chunks].index("last") == len(chunks) - 1
@@ -329,7 +329,7 @@ async def test_a_timeout_ends_the_request(llm, idle):
 
 
 def test_a_full_queue(idle):
-    options = script_options(agents=1, max_queue=1)
+    options = script_options(agents=1, max_queue=1, max_queue_client=1)
     llm = ChatOpenJet(
         model="openjet-tiny", engine_options={**options, "script": options["script"][:3]}
     )

@@ -318,7 +318,7 @@ async def test_timeouts_are_kept(ask, idle, timeout):
 
 
 def test_a_full_queue(ask):
-    options = script_options(agents=1, max_queue=1)
+    options = script_options(agents=1, max_queue=1, max_queue_client=1)
     options["script"] = options["script"][2:3]
     call = ask("slowly", engine_options=options)
     first = litellm.completion(**call, client="a", stream=True)
