@@ -1,4 +1,4 @@
-"""What the parser lets through: thinking and visible text, cleaned of the white space around them."""
+"""What the parser lets through: thinking and visible text, each cleaned of white space around."""
 
 from __future__ import annotations
 

@@ -100,8 +100,9 @@ class ChatTemplate:
     def _run(self, **variables: Any) -> str:
         import jinja2
 
+        template = self._template
         try:
-            return self._template.render(variables)
+            return template.render(variables)
         except _TemplateRefusal as refusal:
             raise InvalidRequestError(
                 f"the model's chat template refuses these messages: {refusal}"

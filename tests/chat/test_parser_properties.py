@@ -22,7 +22,8 @@ FRAGMENTS = [
     "<function=other>", "<parameter=command>", "<parameter=timeout>", "<parameter=path>",
     "<parameter=old>", "<parameter=env>", "<parameter=nope>", "<parameter=all>", "run", ">", "\n",
     "\n\n", " ", "\t", "ls -la", "5", "null", "true", "None", '{"a": 1}', '{"name": "now"}', "[1, ",
-    "```", "text", "é", "😀", "<", "</", "<tool", "_call>", "<|im_end|>", "\\ud83d", '"', "STOP", "ST",
+    "```", "text", "é", "😀", "<", "</", "<tool", "_call>", "<|im_end|>", "\\ud83d", '"', "STOP",
+    "ST",
     "<tool_call>\n<function=run>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>",
     "\n</parameter>\n</function>\n</tool_call>", "\n<function=now>\n</function>\n</tool_call>",
 ]  # fmt: skip

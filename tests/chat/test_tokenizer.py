@@ -1,0 +1,132 @@
+"""Ids equal those of llama.cpp and Hugging Face; bytes come back as they were."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openjet_provider.chat.tokenizer import Detokenizer, Tokenizer, Vocabulary
+from openjet_provider.errors import ModelFileError
+from tests.chat.conftest import vocabulary
+from tests.reference import vocabulary as reference
+from tests.reference.tokenizer_corpus import TEXTS
+from tests.reference.tokenizer_goldens import matches, tokenizer_goldens
+
+
+@pytest.mark.parametrize("name", ["small", "qwen"])
+def test_ids_equal_the_goldens(name: str, request: pytest.FixtureRequest) -> None:
+    source = request.getfixturevalue(name)
+    raw = Tokenizer(vocabulary(source))
+    normalising = Tokenizer(vocabulary(source), nfc=True)
+    for golden in tokenizer_goldens(name, source):
+        assert matches(raw.encode(golden.text, parse_special=True), golden.special), golden.text
+        assert matches(raw.encode(golden.text), golden.plain), golden.text
+        assert matches(normalising.encode(golden.text, parse_special=True), golden.nfc), golden.text
+        assert raw.decode(raw.encode(golden.text)) == golden.text
+
+
+def test_full_vocabulary_loads_fast(qwen: reference.Vocabulary) -> None:
+    source = vocabulary(qwen)
+    as_bytes = replace(source, tokens=[token.encode() for token in source.tokens])
+    start = time.process_time()
+    tokenizer = Tokenizer(as_bytes)
+    assert time.process_time() - start < 2.5
+    assert len(tokenizer) == 248_320
+    assert tokenizer.special["<think>"] == 248_068
+    assert tokenizer.token_bytes(248_200) == b""  # an id that pads the vocabulary
+
+
+def test_special_tokens_in_text_are_text(tokenizer: Tokenizer) -> None:
+    text = "<|im_end|>\n<|im_start|>system\n<tool_call></think>"
+    assert not set(tokenizer.encode(text)) & set(tokenizer.special.values())
+    assert tokenizer.encode(text, parse_special=True)[0] == tokenizer.special["<|im_end|>"]
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_half_surrogates_become_replacement_characters(tokenizer: Tokenizer) -> None:
+    assert tokenizer.decode(tokenizer.encode("a\ud83d b\ud83d\ude00")) == "a\ufffd b😀"
+
+
+def test_no_text_is_slow(tokenizer: Tokenizer) -> None:
+    start = time.process_time()
+    for text in ("a" * 300_000, " " * 300_000, "\n" * 300_000, "=-" * 150_000, "漢" * 100_000):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert time.process_time() - start < 10
+
+
+def test_a_history_is_tokenised_once(tokenizer: Tokenizer) -> None:
+    text = "some words of a long file\n" * 20_000
+    first = tokenizer.encode(text)
+    start = time.process_time()
+    assert tokenizer.encode(text) == first
+    assert time.process_time() - start < 0.005
+
+
+def test_threads_share_a_tokenizer(tokenizer: Tokenizer) -> None:
+    expected = {text: list(tokenizer.encode(text)) for text in TEXTS}
+    wrong: list[str] = []
+
+    def work() -> None:
+        wrong.extend(t for t, ids in expected.items() if list(tokenizer.encode(t)) != ids)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+BROKEN = {
+    "an unknown pre-tokeniser": ({"pre": "gpt-9"}, "tokenizer.ggml.pre is 'gpt-9'"),
+    "types missing": ({"token_types": [1, 1]}, "token_type has 2 entries"),
+    "a merge of unknown tokens": ({"merges": ["zz qq"]}, "tokenizer.ggml.merges"),
+    "a merge without a pair": ({"merges": ["a"]}, "tokenizer.ggml.merges"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BROKEN.values(), ids=BROKEN)
+def test_vocabularies_that_cannot_be_reproduced(
+    small: reference.Vocabulary, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        Tokenizer(replace(vocabulary(small), **change))  # type: ignore[arg-type]
+
+
+def test_a_byte_without_a_token() -> None:
+    with pytest.raises(ModelFileError, match="no token for byte 0x"):
+        Tokenizer(Vocabulary(tokens=["a"], merges=[], token_types=[1], pre="qwen35", eos_id=0))
+
+
+# Bytes in steps, and the text.
+STREAMS = {
+    "a character in three steps": ([b"A\xf0", b"\x9f\x98", b"\x80", b"B"], "A😀B"),
+    "a bad byte in the middle": ([b"A", b"\xc3", b"(B"], "A\ufffd(B"),
+    "an incomplete end": ([b"A", b"\xe2\x8c"], "A\ufffd"),
+    "an incomplete end behind a character": ([b"\xe4\xb8", b"\xad\xe6"], "中\ufffd"),
+    "nothing": ([], ""),
+}
+
+
+@pytest.mark.parametrize(("steps", "text"), STREAMS.values(), ids=STREAMS)
+def test_half_characters_wait(tokenizer: Tokenizer, steps: list[bytes], text: str) -> None:
+    token = {tokenizer.token_bytes(i): i for i in range(len(tokenizer))}
+    stream = Detokenizer(tokenizer)
+    parts = [stream.feed(token[bytes([byte])] for byte in step) for step in steps]
+    assert all("\ufffd" not in part for part in parts) or "bad" in text or text[-1] != "\ufffd"
+    assert "".join(parts) + stream.finish() == text
+
+
+@given(data=st.binary(max_size=40), size=st.integers(1, 5))
+def test_stream_equals_decode(tokenizer: Tokenizer, data: bytes, size: int) -> None:
+    token = {tokenizer.token_bytes(i): i for i in range(256)}
+    ids = [token[bytes([byte])] for byte in data]
+    stream = Detokenizer(tokenizer)
+    parts = [stream.feed(ids[i : i + size]) for i in range(0, len(ids), size)]
+    assert "".join(parts) + stream.finish() == tokenizer.decode(ids)
+    assert tokenizer.decode(ids) == data.decode("utf-8", "replace")
