@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-EXTRAS := demo,langchain,litellm,dev
+EXTRAS := demo,langchain,litellm,server,dev
 INSTALLED := $(VENV)/.installed
 PYTHON_SOURCES := build.py setup.py openjet_provider integrations examples tests tools bench
 NATIVE_SOURCES = $(shell find native -name '*.h' -o -name '*.hpp' -o -name '*.cpp' -o -name '*.cu')
