@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from openjet_provider import __version__
+from openjet_provider import __version__, serve
 from openjet_provider.errors import OpenJetError
 
 DESCRIPTION = """\
@@ -26,6 +26,7 @@ engine; qwen3.8-27b is looked for in $OPENJET_HOME/models (default ~/.cache/open
 the Hugging Face cache. OPENJET_MODEL sets the default.
 
 examples:
+  openjet serve -m openjet-tiny    an OpenAI-compatible server on 127.0.0.1:18080
   openjet doctor                   what this machine and this installation can do
   openjet doctor openjet-tiny      what is in a model file
   openjet doctor ~/models/my.gguf
@@ -49,7 +50,20 @@ def parser() -> argparse.ArgumentParser:
         " the file holds and whether this engine serves it.",
     )
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a .gguf file or a model's name")
+    doctor.set_defaults(run=_doctor)
+    serve.add_parser(commands)
     return top
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from openjet_provider import doctor
+
+    if arguments.file:
+        print(doctor.report_file(arguments.file))
+        return 0
+    text, healthy = doctor.report_machine()
+    print(text)
+    return 0 if healthy else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,18 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         commands.print_help()
         return 0
-    from openjet_provider import doctor
-
     try:
-        if arguments.file:
-            print(doctor.report_file(arguments.file))
-            return 0
-        text, healthy = doctor.report_machine()
+        return int(arguments.run(arguments))
     except OpenJetError as error:
         print(f"openjet: {error}", file=sys.stderr)
         return 1
-    print(text)
-    return 0 if healthy else 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""GET /openapi.json, from the models that check the requests."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from openjet_provider import __version__
+from openjet_provider.server import schemas
+from openjet_provider.server.http import json_response
+
+_REF = "#/components/schemas/{model}"
+
+
+class _Operation(NamedTuple):
+    method: str
+    path: str
+    summary: str
+    body: type[BaseModel] | None = None
+    media: str = "application/json"
+    streams: bool = False
+
+
+OPERATIONS = (
+    _Operation("post", "/v1/chat/completions", "Chat", schemas.ChatCompletionBody, streams=True),
+    _Operation("post", "/v1/completions", "Continue a text", schemas.CompletionBody, streams=True),
+    _Operation("get", "/v1/models", "The model"),
+    _Operation("get", "/v1/models/{name}", "The model by name"),
+    _Operation("get", "/v1/stats", "Counters and conversations"),
+    _Operation("get", "/health", "200 while requests are taken"),
+    _Operation("get", "/metrics", "Prometheus metrics", media="text/plain"),
+    _Operation("post", "/tokenize", "Token ids of a text or of messages", schemas.TokenizeBody),
+    _Operation("post", "/detokenize", "Text of token ids", schemas.DetokenizeBody),
+    _Operation("get", "/openapi.json", "This document"),
+)
+
+_ERRORS = {
+    "400": "The request breaks a rule",
+    "401": "No key, or a wrong one",
+    "403": "A web page that may not use this server",
+    "404": "No such model",
+    "408": "The request's time is up",
+    "413": "The body is too large",
+    "429": "Too many requests; see Retry-After",
+    "500": "The server failed",
+    "503": "Loading, or shutting down; see Retry-After",
+}
+
+
+async def document(_: Request) -> Response:
+    """The OpenAPI document."""
+    return json_response(_document())
+
+
+@functools.cache
+def _document() -> dict[str, Any]:
+    bodies = [operation.body for operation in OPERATIONS if operation.body]
+    _, definitions = models_json_schema(
+        [(body, "validation") for body in bodies], ref_template=_REF
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _describe(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "OpenJet provider", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": definitions["$defs"],
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _describe(operation: _Operation) -> dict[str, Any]:
+    content: dict[str, Any] = {operation.media: {}}
+    if operation.streams:
+        content["text/event-stream"] = {}
+    responses: dict[str, Any] = {"200": {"description": "OK", "content": content}}
+    for status, what in _ERRORS.items():
+        responses[status] = {"description": what, "content": {"application/json": {}}}
+    out: dict[str, Any] = {"summary": operation.summary, "responses": responses}
+    if operation.body is not None:
+        reference = {"$ref": _REF.format(model=operation.body.__name__)}
+        out["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": reference}},
+        }
+    if "{name}" in operation.path:
+        out["parameters"] = [
+            {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+        ]
+    return out

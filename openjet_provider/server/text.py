@@ -1,0 +1,132 @@
+"""Raw text from token ids: what `/v1/completions` generates, without the chat layer."""
+
+from __future__ import annotations
+
+import codecs
+import secrets
+from array import array
+from collections.abc import AsyncIterator, Sequence
+
+from openjet_provider._core import TokenRequest
+from openjet_provider.chat.tokenizer import CONTROL, Tokenizer
+from openjet_provider.chat.types import (
+    ChatDelta,
+    ChatRequest,
+    ChatResult,
+    FinishReason,
+    TokenLogprob,
+    Usage,
+)
+from openjet_provider.engine import Engine
+from openjet_provider.errors import InvalidRequestError
+from openjet_provider.generation import Generation, RequestStats, Token
+
+_REASONS: dict[str, FinishReason] = {"length": "length", "cancelled": "cancelled"}
+
+
+def prompt_tokens(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> array[int]:
+    """Ids of a prompt. Special tokens written in a text count as such: its author wrote them.
+
+    Raises InvalidRequestError for ids that the vocabulary does not have.
+    """
+    if not isinstance(prompt, str):
+        if prompt and max(prompt) >= len(tokenizer):
+            raise InvalidRequestError(
+                f"prompt: {max(prompt)} is no token; this model's are 0 to {len(tokenizer) - 1}"
+            )
+        return array("i", prompt)
+    ids = tokenizer.encode(prompt, parse_special=True)
+    vocabulary = tokenizer.vocabulary
+    return array("i", [vocabulary.bos_id]) + ids if vocabulary.add_bos else ids
+
+
+def start_text(
+    engine: Engine, prompt: Sequence[int], options: ChatRequest, stop_tokens: Sequence[int]
+) -> TextStream:
+    """Queue a continuation of token ids; `options` are a request without messages."""
+    generation = engine.generate(
+        TokenRequest(
+            tokens=prompt,
+            client=options.client or "",
+            max_tokens=options.max_tokens or 0,
+            ignore_eos=options.ignore_eos,
+            timeout_s=options.timeout,
+            sampling=engine.format.sampling(options, thinking=False),
+            stops=options.stop,
+            stop_tokens=stop_tokens,
+        )
+    )
+    with_logprobs = options.top_logprobs is not None
+    return TextStream(generation, engine.format.tokenizer, with_logprobs=with_logprobs)
+
+
+class TextStream:
+    """A continuation being generated; one consumer in an event loop. Leaving early cancels."""
+
+    def __init__(
+        self, generation: Generation, tokenizer: Tokenizer, *, with_logprobs: bool
+    ) -> None:
+        self.conversation = f"text-{secrets.token_hex(4)}"
+        self._generation = generation
+        self._tokenizer = tokenizer
+        self._with_logprobs = with_logprobs
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
+
+    @property
+    def stats(self) -> RequestStats:
+        """Counts and times so far."""
+        return self._generation.stats
+
+    def cancel(self) -> None:
+        """End the request at the next step. Idempotent."""
+        self._generation.cancel()
+
+    async def __aiter__(self) -> AsyncIterator[ChatDelta]:
+        try:
+            while tokens := await self._generation.atake():
+                if (delta := self._delta(tokens)) != ChatDelta():
+                    yield delta
+            if rest := self._decoder.decode(b"", final=True):
+                self._text.append(rest)
+                yield ChatDelta(content=rest)
+        finally:
+            self.cancel()
+
+    async def aresult(self) -> ChatResult:
+        """Wait for the end and return the whole text."""
+        async for _ in self:
+            pass
+        stats = self.stats
+        return ChatResult(
+            content="".join(self._text),
+            reasoning=None,
+            tool_calls=(),
+            finish_reason=_REASONS.get(self._generation.finish or "stop", "stop"),
+            usage=Usage(stats.prompt_tokens, stats.generated, stats.cached_tokens),
+            logprobs=tuple(self._logprobs),
+        )
+
+    def _delta(self, tokens: Sequence[Token]) -> ChatDelta:
+        text = self._decoder.decode(b"".join(map(self._bytes, tokens)))
+        self._text.append(text)
+        if not self._with_logprobs:
+            return ChatDelta(content=text)
+        found = tuple(self._logprob(token) for token in tokens if token.keep != 0)
+        self._logprobs += found
+        return ChatDelta(content=text, logprobs=found)
+
+    def _bytes(self, token: Token) -> bytes:
+        if self._tokenizer.vocabulary.token_types[token.id] == CONTROL:
+            return b""
+        kept = self._tokenizer.token_bytes(token.id)
+        return kept if token.keep < 0 else kept[: token.keep]
+
+    def _logprob(self, token: Token) -> TokenLogprob:
+        def described(token_id: int) -> tuple[str, bytes]:
+            utf8 = self._tokenizer.token_bytes(token_id)
+            return utf8.decode("utf-8", "replace"), utf8
+
+        top = tuple((*described(other), logprob) for other, logprob in token.top)
+        return TokenLogprob(*described(token.id), token.logprob, top)

@@ -1,0 +1,138 @@
+"""Servers whose answers are known: the real application on the scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from openjet_provider.engine import Engine, ScriptRule
+from openjet_provider.server.app import create_app
+from openjet_provider.server.run import bind
+from openjet_provider.server.service import Service
+from openjet_provider.server.settings import Settings
+
+MODEL = "openjet-tiny"
+CONTEXT = 4096
+
+# The chat format starts an answer inside the thinking.
+THOUGHT = "I should answer.\n</think>\n\n"
+ANSWER = "The wall is blue now."
+CALL = (
+    "<tool_call>\n<function=get_weather>\n<parameter=city>\n{city}\n</parameter>\n</function>\n"
+    "</tool_call>"
+)
+TWO_CALLS = CALL.format(city="Oslo") + "\n" + CALL.format(city="Rome")
+
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+PING: dict[str, Any] = {"type": "function", "function": {"name": "ping", "parameters": {}}}
+
+SCRIPT = (
+    ScriptRule(match="Weather in Oslo?", reply=f"Use the tool.\n</think>\n\n{CALL.format(city='Oslo')}"),
+    ScriptRule(match="two cities", reply=f"{THOUGHT}I look.\n\n{TWO_CALLS}"),
+    ScriptRule(match="Alive?", reply="</think>\n\n<tool_call>\n<function=ping>\n</function>\n</tool_call>"),
+    ScriptRule(match="slowly", reply=THOUGHT + "one two three four five " * 400, delay_s=0.01),
+    ScriptRule(match="in a while", reply=f"{THOUGHT}{ANSWER}", delay_s=0.05),
+    ScriptRule(match="break down", reply=THOUGHT + ANSWER, fault_after=8),
+    ScriptRule(match="2+2=", reply="4. And 3+3=6."),
+    ScriptRule(reply=f"{THOUGHT}{ANSWER}"),
+)
+
+OPTIONS: dict[str, Any] = {"backend": "scripted", "script": SCRIPT, "context": CONTEXT}
+
+
+def say(text: str, **more: Any) -> dict[str, Any]:
+    """The body of a chat request with one user message."""
+    return {"messages": [{"role": "user", "content": text}], **more}
+
+
+def events(text: str) -> list[Any]:
+    """The data of a whole event stream; [DONE] as None."""
+    lines = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+    return [None if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    with Engine(MODEL, **OPTIONS) as opened:
+        yield opened
+
+
+Connect = Callable[..., httpx.AsyncClient]
+
+
+@pytest.fixture
+async def connect(engine: Engine) -> AsyncIterator[Connect]:
+    """Makes clients of applications with these settings, without a socket."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(served: Engine | None = engine, **settings: Any) -> httpx.AsyncClient:
+            app = create_app(Service(Settings(**settings), served))
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+            client = httpx.AsyncClient(transport=transport, base_url="http://server")
+            stack.push_async_callback(client.aclose)
+            return client
+
+        yield make
+
+
+@pytest.fixture
+def client(connect: Connect) -> httpx.AsyncClient:
+    """A client of a server with default settings."""
+    return connect()
+
+
+@contextlib.contextmanager
+def live(served: Engine, **settings: Any) -> Iterator[str]:
+    """A server on a free loopback port, in a thread; its URL."""
+    listener = bind("127.0.0.1", 0)
+    app = create_app(Service(Settings(**settings), served))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def url(engine: Engine) -> Iterator[str]:
+    """The URL of a server with default settings."""
+    with live(engine) as found:
+        yield found
+
+
+@pytest.fixture
+def idle(engine: Engine) -> Callable[[], None]:
+    """Waits until the engine runs nothing: a cancelled request ends at the next step."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + 5
+        while (stats := engine.stats()).running or stats.waiting:
+            assert time.monotonic() < deadline, f"still running: {stats}"
+            time.sleep(0.005)
+
+    return wait
