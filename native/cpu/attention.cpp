@@ -106,6 +106,7 @@ void fold_head(const Machine& m, const Batch& batch, int r, int head, const Wave
 
 void attend_rows(Worker& worker, const Machine& m, const AttentionWeights& w, const Batch& batch) {
     int rows = batch.n_rows(), heads = m.h.n_heads, kv_heads = m.h.n_kv_heads;
+    if (rows == 0) return;  // a step that only folds
     int n_groups = static_cast<int>(batch.groups.size());
     int splits = batch.last_position / kv_split + 1;
     int per_wave = std::clamp(m.scratch.n_partials / (rows * heads), 1, splits);
