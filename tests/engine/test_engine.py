@@ -275,8 +275,11 @@ def test_token_ids_out_of_the_vocabulary_are_refused(tiny: Engine) -> None:
 
 
 def test_greedy_answers_do_not_depend_on_company(tiny: Engine) -> None:
+    greedy = Sampling(temperature=0)
+
     def answer(i: int) -> str | None:
-        return tiny.chat(ask(f"What is {i} plus {i}?", max_tokens=24)).result().content
+        request = ask(f"What is {i} plus {i}?", max_tokens=24, sampling=greedy)
+        return tiny.chat(request).result().content
 
     alone = [answer(i) for i in range(4)]
     with ThreadPoolExecutor(4) as pool:
