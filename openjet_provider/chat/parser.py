@@ -27,7 +27,6 @@ from openjet_provider.chat.types import (
     ChatDelta,
     ChatResult,
     FinishReason,
-    TokenLogprob,
     ToolCall,
     ToolCallDelta,
     Usage,
@@ -138,6 +137,7 @@ class OutputParser:
         self._loose = False  # values end at the first plausible place: see _value
 
         self._thinking = reasoning_open
+        self._unclosed = False  # a call ended the thinking, its closing tag may still come
         self._reasoning = Reasoning()
         self._content = Content(stop)
         self._calls: list[_Call] = []
@@ -193,7 +193,7 @@ class OutputParser:
     def finish_reason(self) -> FinishReason:
         return "tool_calls" if self._calls and self._end == "stop" else self._end
 
-    def result(self, usage: Usage, logprobs: tuple[TokenLogprob, ...] = ()) -> ChatResult:
+    def result(self, usage: Usage) -> ChatResult:
         """The whole turn, after finish()."""
         return ChatResult(
             content=self._content.text or None,
@@ -201,7 +201,6 @@ class OutputParser:
             tool_calls=tuple(ToolCall(c.id, c.name, c.arguments) for c in self._calls),
             finish_reason=self.finish_reason,
             usage=usage,
-            logprobs=logprobs,
         )
 
     # Running. The machine is suspended wherever it needs more input.
@@ -276,17 +275,19 @@ class OutputParser:
             yield from self._think_tag_in_content(mark[0])
 
     def _think_tag_in_content(self, tag: str) -> Step[None]:
-        """Before any visible text it is what it says; behind some it is text about the tag, but at
-        the very end, where models leave one behind."""
+        """Before any visible text it is what it says; behind some it is text about the tag, except
+        at the very end, where models leave one behind."""
         self._content.flush()
-        if not self._content.visible:
-            if tag == _THINK:
-                self._thinking = True
-                self._reasoning.add("\n")
-            return
-        word, _ = yield from self._next(self._at, ())
-        if word != _END:
-            self._content.add(_literal(tag))
+        if tag == _END_THINK and self._unclosed:
+            self._unclosed = False
+            self._content.new_segment()
+        elif self._content.visible:
+            word, _ = yield from self._next(self._at, ())
+            if word != _END:
+                self._content.add(_literal(tag))
+        elif tag == _THINK:
+            self._thinking, self._unclosed = True, False
+            self._reasoning.add("\n")
 
     # Calls. What is read here is looked at from positions that stay valid: no _wait().
 
@@ -533,6 +534,7 @@ class OutputParser:
     def _accept(self, call: _Call) -> None:
         call.accepted = True
         self._calls.append(call)
+        self._unclosed = self._unclosed or self._thinking
         self._thinking = False
         self._content.new_segment(after_call=True)
         self._send(call)

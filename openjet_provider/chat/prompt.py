@@ -65,6 +65,14 @@ class PromptBuilder:
 
     def build(self, request: ChatRequest) -> Prompt:
         """Raises InvalidRequestError for messages or options that make no prompt."""
+        try:
+            return self._build(request)
+        except RecursionError as error:
+            raise InvalidRequestError(
+                "messages or tools: nested too deeply for a prompt; send less structure"
+            ) from error
+
+    def _build(self, request: ChatRequest) -> Prompt:
         messages = normalise_messages(request.messages)
         tools = normalise_tools(request.tools)
         variables, continues = _options(request)

@@ -114,8 +114,9 @@ class ChatTemplate:
 
     def _segments(self, text: str, marks: _Marks) -> Iterator[Segment]:
         start = 0
+        guarded = marks.guard in text
         for match in self._pattern.finditer(text):
-            if marks.is_guarded(text, match):
+            if guarded and marks.is_guarded(text, match):
                 continue
             if plain := marks.restore(text[start : match.start()]):
                 yield Segment(plain, False)

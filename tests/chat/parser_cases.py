@@ -145,6 +145,14 @@ SHAPES = [
         finish="tool_calls",
     ),
     Case(
+        "a call inside the thinking",
+        Output(f"List.\n{call('clock')}\nNo.\n</think>\n\nDone.", TOOLS, reasoning_open=True),
+        content="No.\nDone.",
+        reasoning="List.",
+        calls=(("clock", {}),),
+        finish="tool_calls",
+    ),
+    Case(
         "thinking about the call tag",
         Output("Use <tool_call> for it.\n</think>\nOk", TOOLS, reasoning_open=True),
         content="Ok",

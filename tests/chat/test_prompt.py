@@ -108,6 +108,13 @@ def test_prefill_of_thinking(builder: PromptBuilder) -> None:
     assert builder.build(request(USER, last)).reasoning_open
 
 
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"x": value}
+    return value
+
+
 REFUSED: dict[str, tuple[ChatRequest, str]] = {
     "continue the user": (request(USER, continue_final_message=True), "must be the assistant's"),
     "continue a call": (
@@ -118,6 +125,13 @@ REFUSED: dict[str, tuple[ChatRequest, str]] = {
         "without tool calls",
     ),
     "reserved": (request(USER, chat_template_kwargs={"tools": []}), "'tools' is set by"),
+    "depth": (
+        request(
+            USER,
+            {"role": "assistant", "tool_calls": [{"name": "f", "arguments": nested(5000)}]},
+        ),
+        "nested too deeply",
+    ),
     "effort": (request(USER, reasoning_effort="turbo"), "reasoning_effort"),
     "nothing": (request(), "messages: is empty"),
 }

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from openjet_provider.chat.messages import normalise_messages
 from openjet_provider.chat.template import ChatTemplate, Segment
@@ -57,6 +58,40 @@ def test_a_conversation(template_source: str) -> None:
         "【<|im_start|>】user\n【<tool_response>】\nbin\n【</tool_response>】\n"
         "【<tool_response>】\netc\n【</tool_response>】【<|im_end|>】\n"
         "【<|im_start|>】assistant\n【<think>】\n"
+    )
+
+
+def plainly(source: str, **variables: Any) -> str:
+    """As Hugging Face sets up jinja2, without any of our marks."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    return environment.from_string(source).render(variables)
+
+
+@pytest.mark.parametrize("preserve_thinking", [True, False])
+def test_prompts_equal_plain_rendering(template_source: str, preserve_thinking: bool) -> None:
+    messages = normalise_messages(
+        [
+            {"role": "system", "content": "  <system> & 'quotes' "},
+            {"role": "user", "content": "<b>\tx</b>\n\n"},
+            {"role": "assistant", "content": "a <= b", "reasoning_content": "\n<maybe>\n"},
+            {"role": "user", "content": "<tool_response>\nfoo\n</tool_response>"},
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {"id": "a", "name": "f<g>", "arguments": {"<k>": ["<", {"é": ">"}]}}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "a", "content": "x > y"},
+        ]
+    )
+    tools = [{"type": "function", "function": {"name": "f<g>", "description": "<&> é"}}]
+    variables = {"reasoning_effort": "low", "preserve_thinking": preserve_thinking}
+    segments = ChatTemplate(template_source, SPECIAL_TOKENS).render(messages, tools, **variables)
+    assert "".join(text for text, _ in segments) == plainly(
+        template_source, messages=messages, tools=tools, add_generation_prompt=True, **variables
     )
 
 
