@@ -25,6 +25,7 @@ struct Conversation {
     int32_t n_prompt = 0;
     int32_t max_tokens = 0;  // clamped to the context
     int32_t max_drafts = 0;
+    bool fixed_drafts = false;  // always max_drafts, whatever their success
     bool ignore_eos = false;
     int64_t submitted_us = 0;
     int64_t deadline_us = 0;  // 0 = none; same clock

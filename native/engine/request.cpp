@@ -177,6 +177,7 @@ std::unique_ptr<Conversation> make_conversation(const Model& model,
     const int32_t room = options.context - r.n_tokens;
     c->max_tokens = r.max_tokens > 0 ? std::min(r.max_tokens, room) : room;
     c->max_drafts = r.draft >= 0 ? r.draft : options.draft;
+    c->fixed_drafts = r.draft >= 0;
     c->ignore_eos = r.ignore_eos != 0;
     c->submitted_us = now_us();
     c->deadline_us = r.deadline_us > 0 ? c->submitted_us + r.deadline_us : 0;

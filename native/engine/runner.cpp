@@ -166,7 +166,7 @@ void Runner::choose_drafts(Conversation& c) {
     const LookupIndex::Match match = c.lookup.find(c.tokens);
     if (match.end == 0) return;
     const DraftKind kind = lookup_kind(match.length);
-    const int32_t n = c.history.depth(kind, most, draft_cost_);
+    const int32_t n = draft_depth(c, kind, most, 1.0);
     if (n == 0) return;
     if (c.history.expected(kind, n) < c.history.expected(DraftKind::mtp, n_mtp)) return;
     c.drafts = continue_match(c.tokens, match.end, n);
@@ -241,8 +241,13 @@ void Runner::add_rows(Conversation& c, const RowShare& share) {
 int32_t Runner::mtp_depth(const Conversation& c) const {
     const int32_t left = c.max_tokens - c.stats.generated - 2;  // beside two chosen tokens
     if (!options_.backend.mtp || left <= 0) return 0;
-    return c.history.depth(DraftKind::mtp, std::min(c.max_drafts, left),
-                           kMtpDraftCost * draft_cost_);
+    return draft_depth(c, DraftKind::mtp, std::min(c.max_drafts, left), kMtpDraftCost);
+}
+
+// `cost`: of a draft, in rows.
+int32_t Runner::draft_depth(const Conversation& c, DraftKind kind, int32_t most,
+                            double cost) const {
+    return c.fixed_drafts ? most : c.history.depth(kind, most, cost * draft_cost_);
 }
 
 void Runner::commit() {

@@ -64,6 +64,7 @@ private:
     void build_plan();
     void add_rows(Conversation& c, const RowShare& share);
     int32_t mtp_depth(const Conversation& c) const;
+    int32_t draft_depth(const Conversation& c, DraftKind kind, int32_t most, double cost) const;
     void commit();
     void commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result& result);
     void take_token(Conversation& c, int32_t token, const oj_logprob& logprob);

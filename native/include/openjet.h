@@ -268,7 +268,7 @@ typedef struct oj_engine_options {
     int32_t context;          /* positions one conversation may use */
     int32_t max_queue;        /* waiting requests, all clients */
     int32_t max_queue_client; /* waiting requests of one client */
-    int32_t draft;            /* drafts a step and conversation, 0 = off, at most OJ_MAX_DRAFTS */
+    int32_t draft;            /* most drafts a step and conversation, 0 = off .. OJ_MAX_DRAFTS */
     float step_target;        /* a step with prompt rows costs at most this times a decode step */
     int32_t min_prompt_rows;  /* ... but reads at least this many prompt rows */
     const oj_script_rule *script; /* scripted backend only; copied */
@@ -307,9 +307,10 @@ typedef struct oj_request {
     const int32_t *hidden;
     int32_t n_hidden; /* spans */
     int32_t starts_hidden;
-    const int32_t *stop_tokens; /* more end-of-generation ids */
+    const int32_t *stop_tokens; /* more end-of-generation ids; they count with ignore_eos too */
     int32_t n_stop_tokens;
-    int32_t draft; /* -1 = the engine's setting, else 0..OJ_MAX_DRAFTS */
+    int32_t draft; /* -1 = up to the engine's setting, as deep as recent success pays;
+                      0..OJ_MAX_DRAFTS = always this many */
 } oj_request;
 
 typedef enum oj_event_kind {

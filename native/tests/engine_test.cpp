@@ -1,0 +1,606 @@
+// The engine on backends that are no models: equality of answers whoever else is served, accounting
+// of pages and snapshots, stop strings, fairness, errors, threads.
+
+#include <atomic>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "engine/engine.h"
+#include "engine/request.h"
+#include "hash_backend.h"
+#include "gguf_builder.h"
+
+namespace oj::test {
+namespace {
+
+int failures = 0;
+
+void expect(bool holds, const std::string& what) {
+    if (holds) return;
+    ++failures;
+    std::printf("FAILED: %s\n", what.c_str());
+}
+
+void expect_error(int code, const std::string& part, const std::function<void()>& action) {
+    try {
+        action();
+        expect(false, "no error with \"" + part + "\"");
+    } catch (const Error& error) {
+        expect(error.code() == code && std::string(error.what()).find(part) != std::string::npos,
+               "expected \"" + part + "\", got \"" + error.what() + "\"");
+    }
+}
+
+std::shared_ptr<const Model> micro() {
+    static const Bytes bytes = micro_model().build();
+    static const auto model = std::make_shared<const Model>(load_bytes(bytes, "micro"));
+    return model;
+}
+
+// ---------------------------------------------------------------- requests and engines
+
+struct Ask {
+    std::vector<int32_t> tokens;
+    int32_t max_tokens = 12;
+    float temperature = 0;
+    bool coupled = true;
+    float presence = 0;
+    int32_t draft = -1;
+    std::vector<int32_t> boundaries;
+    std::vector<const char*> stops;
+    std::string client;
+    bool ignore_eos = true;
+    int64_t deadline_us = 0;
+};
+
+oj_request request_of(const Ask& ask) {
+    oj_request r = {};
+    r.tokens = ask.tokens.data();
+    r.n_tokens = static_cast<int32_t>(ask.tokens.size());
+    r.boundaries = ask.boundaries.data();
+    r.n_boundaries = static_cast<int32_t>(ask.boundaries.size());
+    r.client = ask.client.c_str();
+    r.max_tokens = ask.max_tokens;
+    r.ignore_eos = ask.ignore_eos;
+    r.deadline_us = ask.deadline_us;
+    r.sampling.temperature = ask.temperature;
+    r.sampling.top_k = 6;
+    r.sampling.top_p = 0.95f;
+    r.sampling.repetition = 1;
+    r.sampling.presence = ask.presence;
+    r.sampling.frequency = ask.presence / 4;
+    r.sampling.seed = 5;
+    r.sampling.coupled = ask.coupled;
+    r.stops = ask.stops.data();
+    r.n_stops = static_cast<int32_t>(ask.stops.size());
+    r.starts_hidden = -1;
+    r.draft = ask.draft;
+    return r;
+}
+
+oj_engine_options small_engine(int32_t n_slots, int32_t n_pages, int32_t n_snapshots) {
+    oj_engine_options o = {};
+    o.backend.kind = OJ_BACKEND_SCRIPTED;
+    o.backend.n_slots = n_slots;
+    o.backend.n_pages = n_pages;
+    o.backend.n_snapshots = n_snapshots;
+    o.backend.max_rows = n_slots + 16;
+    o.backend.mtp = 1;
+    o.context = std::min(n_pages * kPageSize, 4096);
+    o.max_queue = 64;
+    o.max_queue_client = 64;
+    o.draft = 4;
+    o.step_target = 2.5f;
+    o.min_prompt_rows = 8;
+    return o;
+}
+
+struct Answer {
+    std::vector<int32_t> tokens;
+    std::vector<float> logprobs;
+    std::string text;
+    int32_t finish = -1;
+    oj_request_stats stats = {};
+};
+
+class Service {
+public:
+    explicit Service(const oj_engine_options& options) {
+        auto backend = std::make_unique<HashBackend>(micro()->hparams.n_vocab, options.backend);
+        hash = backend.get();
+        engine = std::make_unique<Engine>(micro(), std::move(backend), options);
+    }
+
+    uint64_t submit(const Ask& ask) {
+        const uint64_t id = engine->submit(request_of(ask));
+        answers[id];
+        return id;
+    }
+
+    const Answer& wait(uint64_t id) {
+        while (answers[id].finish < 0 && take(10000) > 0) {
+        }
+        expect(answers[id].finish >= 0, "a request ends");
+        return answers[id];
+    }
+
+    Answer ask(const Ask& ask) { return wait(submit(ask)); }
+
+    int32_t take(int32_t timeout_ms) {
+        oj_event events[32];
+        const int32_t n = engine->poll(events, 32, timeout_ms);
+        for (int32_t i = 0; i < n; ++i) {
+            const oj_event& event = events[i];
+            Answer& answer = answers[event.request];
+            expect(answer.finish < 0, "nothing follows the last event");
+            answer.stats = event.stats;
+            if (event.kind == OJ_EVENT_DONE) answer.finish = event.finish;
+            if (event.kind != OJ_EVENT_TOKEN) continue;
+            answer.tokens.push_back(event.token);
+            answer.logprobs.push_back(event.logprob.logprob);
+            const std::string_view bytes = micro()->vocab.bytes(event.token);
+            answer.text += event.keep < 0 ? bytes : bytes.substr(0, static_cast<size_t>(event.keep));
+        }
+        return n;
+    }
+
+    // Every page is free or kept for reuse, nothing runs or waits.
+    void check_idle() {
+        oj_engine_stats stats = engine->stats();
+        for (int i = 0; i < 10000 && stats.running > 0; ++i) {  // the last fold
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            stats = engine->stats();
+        }
+        expect(stats.running == 0 && stats.waiting == 0, "nothing runs");
+        expect(stats.pages_used == 0, "no page is held by a conversation");
+        expect(stats.pages_cached <= stats.pages_total, "pages add up");
+        expect(stats.snapshots_used <= stats.snapshots_total, "snapshots add up");
+        expect(stats.snapshots_used > 0 || stats.pages_cached == 0, "no page without a prefix");
+    }
+
+    HashBackend* hash;
+    std::unique_ptr<Engine> engine;
+    std::map<uint64_t, Answer> answers;
+};
+
+Answer alone(Ask ask) {
+    ask.draft = 0;
+    Service service(small_engine(1, 40, 0));
+    return service.ask(ask);
+}
+
+std::vector<int32_t> random_tokens(std::mt19937& random, int32_t n) {
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < n; ++i)
+        tokens.push_back(static_cast<int32_t>(random() % 6));
+    return tokens;
+}
+
+bool same(const Answer& a, const Answer& b) {
+    return a.tokens == b.tokens && a.logprobs == b.logprobs && a.finish == b.finish;
+}
+
+// ---------------------------------------------------------------- equality and accounting
+
+// Conversations of several turns over a few shared prompts, in a pool too small for all of them, with
+// any draft depth, cancels in between: every answer is what the request gets alone.
+void check_random_schedule(uint32_t seed) {
+    std::mt19937 random(seed);
+    const auto n_slots = static_cast<int32_t>(1 + random() % 6);
+    oj_engine_options options = small_engine(n_slots, static_cast<int32_t>(8 + random() % 24),
+                                             static_cast<int32_t>(random() % 12));
+    options.context = std::min(options.context, 500);
+    Service service(options);
+    const std::vector<int32_t> system = random_tokens(random, 150);
+    std::vector<std::vector<int32_t>> histories;
+    for (int round = 0; round < 3; ++round) {
+        std::vector<std::pair<uint64_t, Ask>> asked;
+        for (int i = 0; i < 5; ++i) {
+            Ask ask;
+            if (!histories.empty() && random() % 3 > 0) ask.tokens = histories[random() % histories.size()];
+            if (ask.tokens.empty() || ask.tokens.size() > 400) ask.tokens = system;
+            ask.boundaries = {static_cast<int32_t>(ask.tokens.size())};
+            const auto more = random_tokens(random, static_cast<int32_t>(1 + random() % 80));
+            ask.tokens.insert(ask.tokens.end(), more.begin(), more.end());
+            if (random() % 2) ask.boundaries.push_back(static_cast<int32_t>(ask.tokens.size()) - 1);
+            ask.max_tokens = static_cast<int32_t>(1 + random() % 40);
+            ask.temperature = random() % 2 ? 0.0f : 0.8f;
+            ask.presence = random() % 3 ? 0.0f : 0.5f;
+            ask.draft = static_cast<int32_t>(random() % 6) - 1;
+            ask.client = std::to_string(random() % 3);
+            asked.emplace_back(service.submit(ask), ask);
+            if (random() % 5 == 0) service.engine->cancel(asked[random() % asked.size()].first);
+            if (random() % 3 == 0) service.take(1);
+        }
+        for (auto& [id, ask] : asked) {
+            const Answer& answer = service.wait(id);
+            const Answer expected = alone(ask);
+            if (answer.finish == OJ_FINISH_CANCEL) {
+                const bool prefix = answer.tokens.size() <= expected.tokens.size() &&
+                                    std::equal(answer.tokens.begin(), answer.tokens.end(),
+                                               expected.tokens.begin());
+                expect(prefix, "a cancelled answer is the beginning of the whole one");
+            } else {
+                expect(same(answer, expected), "alone and in company, seed " + std::to_string(seed));
+            }
+            ask.tokens.insert(ask.tokens.end(), answer.tokens.begin(), answer.tokens.end());
+            histories.push_back(ask.tokens);
+        }
+    }
+    service.check_idle();
+}
+
+// The pool holds two whole contexts; four conversations that grow to a whole one each must make room
+// for each other and still say the same.
+void check_preemption() {
+    oj_engine_options options = small_engine(4, 12, 4);
+    options.context = 6 * kPageSize;
+    Service service(options);
+    std::mt19937 random(3);
+    std::vector<std::pair<uint64_t, Ask>> asked;
+    for (int i = 0; i < 4; ++i) {
+        Ask ask;
+        ask.tokens = random_tokens(random, 20);
+        ask.max_tokens = options.context - 20;
+        ask.temperature = 0.9f;
+        ask.draft = i;
+        asked.emplace_back(service.submit(ask), ask);
+    }
+    for (const auto& [id, ask] : asked) {
+        const Answer& answer = service.wait(id);
+        expect(answer.finish == OJ_FINISH_LENGTH && same(answer, alone(ask)), "after making room");
+        expect(answer.stats.generated == options.context - 20, "up to the context");
+    }
+    expect(service.hash->rows() > 5 * options.context, "somebody was read again");
+    service.check_idle();
+}
+
+void check_follow_up() {
+    Service service(small_engine(4, 64, 16));
+    std::mt19937 random(9);
+    Ask first;
+    first.tokens = random_tokens(random, 300);
+    first.boundaries = {200, 290};
+    first.max_tokens = 30;
+    const Answer answer = service.ask(first);
+
+    Ask follow = first;
+    follow.tokens.insert(follow.tokens.end(), answer.tokens.begin(), answer.tokens.end());
+    const auto n_live = static_cast<int32_t>(follow.tokens.size());
+    const std::vector<int32_t> more = random_tokens(random, 10);
+    follow.tokens.insert(follow.tokens.end(), more.begin(), more.end());
+    const int64_t before = service.hash->rows();
+    const Answer second = service.ask(follow);
+    expect(second.stats.cached_tokens >= n_live - 1, "a follow-up costs its new tokens");
+    expect(second.stats.cached_tokens + 10 <= 340, "... and those it costs");
+    expect(service.hash->rows() - before <= 11 + 5 * 30, "... counted at the backend");
+    expect(same(second, alone(follow)), "a follow-up says the same");
+
+    Ask rewritten = first;  // the template dropped the answer
+    rewritten.tokens.resize(295);
+    rewritten.tokens[294] = (rewritten.tokens[294] + 1) % 6;
+    expect(service.ask(rewritten).stats.cached_tokens == 290, "the last boundary is the fallback");
+    Ask other = first;
+    other.tokens.resize(250);
+    other.boundaries = {200};
+    other.tokens[249] = (other.tokens[249] + 1) % 6;
+    expect(service.ask(other).stats.cached_tokens == 200, "a common start is shared");
+}
+
+// A prefix that one conversation is reading is read once, also without a boundary at its end.
+void check_shared_prefix() {
+    Service service(small_engine(4, 128, 16));
+    std::mt19937 random(4);
+    const std::vector<int32_t> system = random_tokens(random, 1000);
+    std::vector<uint64_t> ids;
+    for (int i = 0; i < 4; ++i) {
+        Ask ask;
+        ask.tokens = system;
+        for (int k = 0; k < 20; ++k)
+            ask.tokens.push_back(i == 0 ? 0 : 1 + (i + k * (i - 1)) % 5);
+        ask.draft = 0;
+        ids.push_back(service.submit(ask));
+    }
+    int32_t read = 0;
+    for (uint64_t id : ids)
+        read += 1020 - service.wait(id).stats.cached_tokens;
+    expect(read <= 1000 + 4 * 20 + 16, "a shared prefix is read once");
+}
+
+void check_rejection_is_reproducible() {
+    Ask ask;
+    ask.tokens = {1, 2, 3, 4, 5, 1, 2};
+    ask.temperature = 1.0f;
+    ask.coupled = false;
+    ask.max_tokens = 200;
+    ask.draft = 3;
+    Service one(small_engine(1, 40, 4)), crowd(small_engine(4, 40, 4));
+    const Answer expected = one.ask(ask);
+    std::vector<uint64_t> ids;
+    for (int i = 0; i < 4; ++i)
+        ids.push_back(crowd.submit(ask));
+    for (uint64_t id : ids)
+        expect(crowd.wait(id).tokens == expected.tokens, "one draft plan and seed, same tokens");
+    const int32_t drafted = expected.stats.drafted[0] + expected.stats.drafted[1];
+    const int32_t accepted = expected.stats.accepted[0] + expected.stats.accepted[1];
+    expect(drafted > 100 && accepted * 10 > drafted * 3, "drafts are accepted");
+}
+
+// ---------------------------------------------------------------- stop strings
+
+// What a reader of the whole text sees: everything before the first stop string that is complete.
+std::string cut_at_stop(const std::string& text, const std::vector<const char*>& stops) {
+    for (size_t end = 1; end <= text.size(); ++end) {
+        size_t begin = std::string::npos;
+        for (const std::string stop : stops) {
+            if (end >= stop.size() && text.compare(end - stop.size(), stop.size(), stop) == 0) {
+                begin = std::min(begin, end - stop.size());
+            }
+        }
+        if (begin != std::string::npos) return text.substr(0, begin);
+    }
+    return text;
+}
+
+void check_stop_strings() {
+    const std::vector<std::vector<const char*>> sets = {
+        {"ab"}, {"ba", "b a"}, {"a ab"}, {"\n\n"}, {"\xa4"}, {"abab", "bab"}, {"aaa", "bb", " \n"}};
+    Service service(small_engine(4, 64, 8));
+    std::mt19937 random(11);
+    for (int i = 0; i < 60; ++i) {
+        Ask ask;
+        ask.tokens = random_tokens(random, 5);
+        ask.temperature = 1.5f;
+        ask.max_tokens = 30;
+        const Answer whole = service.ask(ask);
+        ask.stops = sets[static_cast<size_t>(i) % sets.size()];
+        const Answer stopped = service.ask(ask);
+        const std::string expected = cut_at_stop(whole.text, ask.stops);
+        expect(stopped.text == expected, "text before the stop string");
+        expect((stopped.finish == OJ_FINISH_STRING) == (expected.size() < whole.text.size()),
+               "the finish says whether there was one");
+        expect(std::equal(stopped.tokens.begin(), stopped.tokens.end(), whole.tokens.begin()),
+               "tokens are reported as they came");
+    }
+}
+
+void check_hidden_spans() {
+    StopMatcher stops({"ab"}, {{8, 9}}, 0);  // <|im_start|> .. <|im_end|>, open at the start
+    std::vector<OutputToken> out;
+    const auto feed = [&](int32_t id) {
+        return stops.feed({id, -1, {}}, micro()->vocab.bytes(id), &out);
+    };
+    for (int32_t id : {2, 9, 0, 8, 1, 2, 9, 0})
+        expect(feed(id) == -1, "hidden text, or text on both sides of it, is no stop string");
+    expect(out.size() == 7, "only what may begin one is held back");
+    expect(feed(1) == 0 && out.size() == 9, "visible text is");
+    expect(out[7].keep == 0 && out[8].keep == 0, "and none of it is text of the answer");
+}
+
+// ---------------------------------------------------------------- parts
+
+void check_scheduler() {
+    std::mt19937 random(1);
+    for (int i = 0; i < 2000; ++i) {
+        std::vector<RowShare> shares(1 + random() % 8);
+        int32_t decoding = 0;
+        for (RowShare& share : shares) {
+            const bool decodes = random() % 2;
+            decoding += decodes;
+            share.waiting = decodes ? 1 : static_cast<int32_t>(2 + random() % 300);
+            share.limit = decodes ? 1 : static_cast<int32_t>(1 + random() % share.waiting);
+            share.drafts = decodes ? static_cast<int32_t>(random() % 9) : 0;
+        }
+        const RowLimits limits{static_cast<int32_t>(shares.size() + 8 + random() % 64),
+                               static_cast<int32_t>(8 + random() % 32), 8,
+                               static_cast<int32_t>(random() % 100)};
+        share_rows(&shares, limits);
+        int32_t rows = 0, prompt = 0, wanted = 0, least = 1 << 20, most = 0;
+        for (const RowShare& share : shares) {
+            rows += share.certain_rows + share.draft_rows;
+            expect(share.draft_rows <= share.drafts, "no draft that nobody wants");
+            if (share.waiting == 1) {
+                expect(share.certain_rows == 1, "whoever decodes gets a row");
+                continue;
+            }
+            expect(share.certain_rows <= share.limit, "chunks end at cuts");
+            prompt += share.certain_rows;
+            wanted += share.limit;
+            if (share.certain_rows < share.limit) least = std::min(least, share.certain_rows);
+            most = std::max(most, share.certain_rows);
+        }
+        expect(rows <= limits.max_rows, "at most max_rows");
+        if (decoding > 0) expect(prompt <= limits.prompt_rows, "prompts keep to their rows");
+        if (wanted > 0) expect(prompt >= std::min(wanted, 8), "and get their least");
+        expect(least == 1 << 20 || most <= least + 1 || prompt < wanted, "equal parts");
+        expect(most - std::min(least, most) <= 1, "two prompts advance together");
+    }
+    StepCost cost;
+    expect(cost.prompt_rows(2.5) == 0, "nothing known, nothing promised");
+    cost.observe(0, 100, 10000);
+    for (int i = 0; i < 70; ++i)
+        cost.observe(4, 0, i % 10 == 0 ? 9000 : 1000);
+    expect(cost.prompt_rows(2.5) == 15, "2.5 times the median of decode steps");
+    cost.observe(4, 10, 2000);
+    expect(cost.prompt_rows(2.5) == 15, "a mixed step says the same");
+}
+
+void check_lookup() {
+    LookupIndex index;
+    std::vector<int32_t> tokens = {9, 1, 2, 3, 4, 5, 8, 1, 2, 3, 6, 7, 1, 2};
+    expect(index.find(tokens).end == 0, "two tokens are no match");
+    tokens.push_back(3);
+    LookupIndex::Match match = index.find(tokens);
+    expect(match.end == 10 && match.length == 3, "of equal matches the latest");
+    tokens = {9, 1, 2, 3, 4, 5, 8, 1, 2, 3, 6, 7, 1, 2, 3, 9, 1, 2, 3};
+    match = index.find(tokens);
+    expect(match.end == 4 && match.length == 4, "the longest match");
+    expect(continue_match(tokens, 4, 3) == std::vector<int32_t>({4, 5, 8}), "what followed");
+    expect(continue_match({1, 2, 3}, 2, 4) == std::vector<int32_t>({3, 3, 3, 3}),
+           "a repetition goes on");
+}
+
+void check_queue() {
+    RequestQueue queue(6, 3);
+    uint64_t id = 0;
+    const auto push = [&](const char* client) {
+        auto c = std::make_unique<Conversation>();
+        c->id = ++id;
+        c->client = client;
+        queue.push(std::move(c));
+    };
+    for (const char* client : {"a", "a", "a", "b", "c"})
+        push(client);
+    expect_error(OJ_ERR_BUSY, "client \"a\"", [&] { push("a"); });
+    push("b");
+    expect_error(OJ_ERR_BUSY, "6 requests wait", [&] { push("d"); });
+    std::vector<uint64_t> order;
+    while (queue.size() > 0)
+        order.push_back(queue.pop(queue.heads().front())->id);
+    expect(order == std::vector<uint64_t>({1, 4, 5, 2, 7, 3}), "round-robin, oldest first");
+}
+
+void check_prefix_index() {
+    PagePool pool(8);
+    PrefixIndex index(pool, 3);
+    Conversation c;
+    c.hashes.push_back(0);
+    for (int32_t i = 0; i < 200; ++i)
+        c.push(i % 7);
+    for (int i = 0; i < 4; ++i)
+        c.pages.push_back(pool.acquire());
+    for (int32_t i = 0; i < 200; ++i)
+        pool.tokens(c.pages[i / kPageSize])[i % kPageSize] = c.tokens[i];
+    for (int32_t length : {50, 100, 150})
+        expect(index.insert(c.tokens, c.hashes, length, c.pages, length == 50) >= 0, "stored");
+    expect(index.insert(c.tokens, c.hashes, 100, c.pages, false) == -1, "stored once");
+    const int32_t longest = index.find(c.tokens, c.hashes, 200);
+    expect(index[longest].length == 150, "the longest prefix");
+    expect(index[index.find(c.tokens, c.hashes, 149)].length == 100, "within the limit");
+    index.touch(longest, c.tokens, c.hashes);
+    index.insert(c.tokens, c.hashes, 200, c.pages, false);
+    expect(index[index.find(c.tokens, c.hashes, 149)].length == 50, "superseded goes first");
+    Conversation other = c;
+    other.tokens[120] += 1;
+    expect(index[index.find(other.tokens, other.hashes, 200)].length == 50,
+           "a hash alone is no match");
+    expect(!index.evict_page(), "pages of running conversations are not to be had");
+    for (int32_t page : c.pages)
+        pool.drop_live(page);
+    expect(index.evict_page() && pool.n_free() > 4, "idle ones are");
+    while (index.evict_page()) {
+    }
+    expect(pool.n_free() == 8 && index.n_used() == 0, "all of them");
+}
+
+// ---------------------------------------------------------------- errors and threads
+
+void check_errors() {
+    Service service(small_engine(2, 8, 4));
+    Ask ask;
+    ask.tokens.assign(512, 1);
+    expect_error(OJ_ERR_CONTEXT, "the prompt has 512 tokens, but the context is 512",
+                 [&] { service.submit(ask); });
+    ask.tokens = {1, 12};
+    expect_error(OJ_ERR_INVALID, "tokens[1] is 12", [&] { service.submit(ask); });
+    ask.tokens.clear();
+    expect_error(OJ_ERR_INVALID, "empty", [&] { service.submit(ask); });
+    ask.tokens = {1};
+    ask.temperature = NAN;
+    expect_error(OJ_ERR_INVALID, "sampling.temperature", [&] { service.submit(ask); });
+    ask.temperature = 0;
+    ask.deadline_us = 1;
+    expect(service.ask(ask).finish == OJ_FINISH_DEADLINE, "a deadline ends a request");
+    ask.deadline_us = 0;
+    ask.max_tokens = 100000;
+    expect(service.ask(ask).stats.generated == 511, "max_tokens is clamped to the context");
+    service.check_idle();
+
+    oj_engine_options options = small_engine(2, 8, 4);
+    options.context = 513;
+    expect_error(OJ_ERR_INVALID, "raise n_pages", [&] { check_options(*micro(), options); });
+}
+
+void check_fault() {
+    Service service(small_engine(2, 64, 4));
+    service.hash->fault_at_step = 30;
+    Ask ask;
+    ask.tokens = {1, 2, 3};
+    ask.max_tokens = 1000;
+    std::vector<uint64_t> ids;
+    for (int i = 0; i < 4; ++i)
+        ids.push_back(service.submit(ask));
+    for (uint64_t id : ids)
+        expect(service.wait(id).finish == OJ_FINISH_ERROR, "a fault ends every request");
+    expect_error(OJ_ERR_FAULT, "injected", [&] { service.submit(ask); });
+    expect_error(OJ_ERR_FAULT, "injected", [&] { service.engine->check_health(); });
+    service.engine->stop();
+    oj_event event;
+    expect(service.engine->poll(&event, 1, 1000) == -OJ_ERR_CLOSED, "stopped after a fault");
+}
+
+// Callers on several threads, cancels, and a stop in the middle of it.
+void check_threads() {
+    Service service(small_engine(3, 32, 6));
+    std::atomic<int> done{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(static_cast<uint32_t>(t));
+            for (int i = 0; i < 40; ++i) {
+                Ask ask;
+                ask.tokens = random_tokens(random, static_cast<int32_t>(1 + random() % 100));
+                ask.client = std::to_string(t);
+                try {
+                    const uint64_t id = service.engine->submit(request_of(ask));
+                    if (i % 3 == 0) service.engine->cancel(id);
+                } catch (const Error& error) {
+                    expect(error.code() == OJ_ERR_BUSY || error.code() == OJ_ERR_CLOSED,
+                           error.what());
+                }
+                service.engine->stats();
+            }
+        });
+    }
+    std::thread poller([&] {
+        oj_event events[16];
+        for (int32_t n; (n = service.engine->poll(events, 16, 1000)) >= 0;) {
+            for (int32_t i = 0; i < n; ++i)
+                done += events[i].kind == OJ_EVENT_DONE;
+        }
+    });
+    while (done < 20)
+        std::this_thread::yield();
+    service.engine->stop();
+    for (std::thread& thread : threads)
+        thread.join();
+    poller.join();
+}
+
+}  // namespace
+}  // namespace oj::test
+
+int main() {
+    using namespace oj::test;
+    check_scheduler();
+    check_lookup();
+    check_queue();
+    check_prefix_index();
+    check_hidden_spans();
+    check_stop_strings();
+    check_follow_up();
+    check_shared_prefix();
+    check_preemption();
+    check_rejection_is_reproducible();
+    for (uint32_t seed = 0; seed < 20; ++seed)
+        check_random_schedule(seed);
+    check_errors();
+    check_fault();
+    check_threads();
+    if (failures == 0) std::puts("ok");
+    return failures == 0 ? 0 : 1;
+}
