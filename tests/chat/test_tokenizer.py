@@ -18,9 +18,11 @@ from tests.reference.tokenizer_corpus import TEXTS
 from tests.reference.tokenizer_goldens import matches, tokenizer_goldens
 
 
-@pytest.mark.parametrize("name", ["small", "qwen"])
-def test_ids_equal_the_goldens(name: str, request: pytest.FixtureRequest) -> None:
-    source = request.getfixturevalue(name)
+@pytest.mark.parametrize(
+    ("name", "fixture"), [("small", "small"), ("openjet-tiny", "tiny"), ("qwen", "qwen")]
+)
+def test_ids_equal_the_goldens(name: str, fixture: str, request: pytest.FixtureRequest) -> None:
+    source = request.getfixturevalue(fixture)
     raw = Tokenizer(vocabulary(source))
     normalising = Tokenizer(vocabulary(source), nfc=True)
     for golden in tokenizer_goldens(name, source):
