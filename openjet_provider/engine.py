@@ -227,6 +227,9 @@ def _cancel_started(starting: asyncio.Future[ChatStream]) -> None:
 
 def _resolve(asked: EngineOptions) -> EngineOptions:
     """`asked` with the environment's values and the defaults filled in, and every range checked."""
+    max_queue = _whole("max_queue", asked.max_queue, 1, 100_000, defaults.QUEUE)
+    assert max_queue is not None
+    client_default = min(defaults.QUEUE_CLIENT, max_queue)
     return EngineOptions(
         agents=_whole("agents", asked.agents, 1, 16, defaults.AGENTS, "OPENJET_AGENTS"),
         context=_whole("context", asked.context, 1, 1 << 30, None, "OPENJET_CONTEXT"),
@@ -236,9 +239,9 @@ def _resolve(asked: EngineOptions) -> EngineOptions:
         memory_budget=_whole("memory_budget", asked.memory_budget, 1, 1 << 60, None),
         threads=_whole("threads", asked.threads, 0, 256, 0),
         drafts=_whole("drafts", asked.drafts, 0, 8, defaults.DRAFTS),
-        max_queue=_whole("max_queue", asked.max_queue, 1, 100_000, defaults.QUEUE),
+        max_queue=max_queue,
         max_queue_client=_whole(
-            "max_queue_client", asked.max_queue_client, 1, 100_000, defaults.QUEUE_CLIENT
+            "max_queue_client", asked.max_queue_client, 1, max_queue, client_default
         ),
         script=asked.script,
     )

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openjet_provider.chat.types import ChatDelta, ChatResult
+from openjet_provider.errors import OpenJetError
 from openjet_provider.server.errors import ApiError, busy, describe, refused, to_json
 from openjet_provider.server.service import Turn
 from openjet_provider.server.settings import Settings
@@ -174,9 +175,9 @@ class EventStream(Response):
                 await self._send(send, self._writer.delta(delta))
             assert self._turn.result is not None
             await self._send(send, self._writer.end(self._turn.result))
-        except OSError:  # the connection broke
-            return
         except Exception as error:
+            if isinstance(error, OSError) and not isinstance(error, OpenJetError):
+                return  # the connection broke
             await self._send(send, self._writer.failed(describe(error)))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

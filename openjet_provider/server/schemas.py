@@ -76,8 +76,8 @@ class ChatCompletionBody(SamplingBody):
     thinking_budget: Count | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
-    functions: list[Any] | None = Field(default=None, deprecated="use tools")
-    function_call: Any = Field(default=None, deprecated="use tool_choice")
+    functions: list[Any] | None = Field(default=None, description="refused: send tools")
+    function_call: Any = Field(default=None, description="refused: send tool_choice")
 
 
 class CompletionBody(SamplingBody):

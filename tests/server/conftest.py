@@ -30,7 +30,9 @@ CALL = (
     "<tool_call>\n<function=get_weather>\n<parameter=city>\n{city}\n</parameter>\n</function>\n"
     "</tool_call>"
 )
-TWO_CALLS = CALL.format(city="Oslo") + "\n" + CALL.format(city="Rome")
+ONE_CALL = CALL.format(city="Oslo")
+TWO_CALLS = ONE_CALL + "\n" + CALL.format(city="Rome")
+PING_CALL = "<tool_call>\n<function=ping>\n</function>\n</tool_call>"
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -47,9 +49,13 @@ WEATHER: dict[str, Any] = {
 PING: dict[str, Any] = {"type": "function", "function": {"name": "ping", "parameters": {}}}
 
 SCRIPT = (
-    ScriptRule(match="Weather in Oslo?", reply=f"Use the tool.\n</think>\n\n{CALL.format(city='Oslo')}"),
+    ScriptRule(
+        match="Weather in Oslo?", reply=f"Use the tool.\n</think>\n\n{CALL.format(city='Oslo')}"
+    ),
     ScriptRule(match="two cities", reply=f"{THOUGHT}I look.\n\n{TWO_CALLS}"),
-    ScriptRule(match="Alive?", reply="</think>\n\n<tool_call>\n<function=ping>\n</function>\n</tool_call>"),
+    ScriptRule(
+        match="Alive?", reply="</think>\n\n<tool_call>\n<function=ping>\n</function>\n</tool_call>"
+    ),
     ScriptRule(match="slowly", reply=THOUGHT + "one two three four five " * 400, delay_s=0.01),
     ScriptRule(match="in a while", reply=f"{THOUGHT}{ANSWER}", delay_s=0.05),
     ScriptRule(match="break down", reply=THOUGHT + ANSWER, fault_after=8),

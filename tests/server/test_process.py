@@ -1,0 +1,154 @@
+"""A server process: its start, its end, the loss of its engine; the command line's checks."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from openjet_provider import cli, serve
+from openjet_provider.errors import BackendUnavailableError, InvalidRequestError
+from openjet_provider.server.run import EXIT_LOST, check_exposure
+from openjet_provider.server.settings import Settings
+from tests.server.conftest import ANSWER, events, say
+
+CHAT = "/v1/chat/completions"
+
+PROGRAM = """
+import sys
+from openjet_provider.engine import Engine
+from openjet_provider.server.run import bind, serve
+from openjet_provider.server.settings import Settings
+from tests.server.conftest import MODEL, OPTIONS
+
+listener = bind("127.0.0.1", 0)
+print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+settings = Settings(drain=float(sys.argv[1]))
+sys.exit(serve(lambda: Engine(MODEL, **OPTIONS), listener, settings))
+"""
+
+
+@contextmanager
+def server(root: Path, drain: float = 5) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server process on the scripted engine, and its URL."""
+    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(drain)]
+    process = subprocess.Popen(program, cwd=root, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        deadline = time.monotonic() + 20
+        while httpx.get(f"{url}/health").status_code != 200:  # 503 while it loads
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield process, url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_term_lets_requests_end(root: Path) -> None:
+    with server(root) as (process, url), httpx.Client(base_url=url) as client:
+        with client.stream("POST", CHAT, json=say("in a while", stream=True)) as response:
+            lines = response.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+            assert httpx.get(f"{url}/health").status_code == 503
+            chunks = events("\n".join(lines))
+        assert chunks[-1] is None
+        text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks[:-1])
+        assert text == ANSWER
+        assert process.wait(5) == 0
+
+
+def test_term_ends_what_takes_too_long(root: Path) -> None:
+    with server(root, drain=0.2) as (process, url), httpx.Client(base_url=url) as client:
+        with client.stream("POST", CHAT, json=say("slowly", stream=True)) as response:
+            lines = response.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            chunks = events("\n".join(lines))
+        assert chunks[-1]["error"]["code"] == "shutting_down"
+        assert process.wait(5) == 0
+
+
+def test_an_idle_server_ends_at_once(root: Path) -> None:
+    with server(root) as (process, _):
+        started = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == 0
+        assert time.monotonic() - started < 3
+
+
+def test_a_lost_engine_fails_everybody_and_ends_the_process(root: Path) -> None:
+    with server(root) as (process, url), httpx.Client(base_url=url) as client:
+        with client.stream("POST", CHAT, json=say("slowly", stream=True)) as beside:
+            lines = beside.iter_lines()
+            next(lines)
+            started = time.monotonic()
+            failed = httpx.post(url + CHAT, json=say("break down"))
+            assert failed.status_code == 500
+            assert failed.json()["error"]["code"] == "engine_lost"
+            assert events("\n".join(lines))[-1]["error"]["code"] == "engine_lost"
+        assert process.wait(5) == EXIT_LOST
+        assert time.monotonic() - started < 5
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_public_addresses_need_a_key() -> None:
+    for host in ("127.0.0.1", "localhost", "::1", "127.0.0.2"):
+        check_exposure(host, Settings(), False)
+    for host in ("0.0.0.0", "192.168.1.2", "::", "box.lan", ""):
+        with pytest.raises(InvalidRequestError, match="--api-key"):
+            check_exposure(host, Settings(), False)
+        check_exposure(host, Settings(api_keys=("sesame",)), False)
+        check_exposure(host, Settings(), True)
+
+
+def test_a_port_in_use_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert cli.main(["serve", "-m", "openjet-tiny", "--port", str(port)]) == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_a_missing_model_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "-m", "nothing", "--port", "0"]) == 1
+    assert "openjet pull" in capsys.readouterr().err
+
+
+def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "_NEEDED", ("starlette", "no_such_package"))
+    with pytest.raises(BackendUnavailableError, match=r"openjet-provider\[server\]"):
+        serve.check_installed()
+
+
+def test_an_option_out_of_range_ends_the_process(root: Path) -> None:
+    command = [sys.executable, "-m", "openjet_provider.cli", "serve", "-m", "openjet-tiny"]
+    command += ["--port", "0", "--agents", "99"]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=20)
+    assert ended.returncode == 1
+    assert "agents=99 is out of range" in ended.stderr
+
+
+def test_serve_and_term_from_the_command_line(root: Path) -> None:
+    command = [sys.executable, "-m", "openjet_provider.cli", "serve", "-m", "openjet-tiny"]
+    command += ["--port", "0", "--backend", "cpu"]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        url = process.stdout.readline().split()[-1]
+        assert httpx.get(f"{url}/models").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
