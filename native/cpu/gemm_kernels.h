@@ -52,6 +52,14 @@ constexpr int max_code() {
     return (16 << format.high_bits) - 1;
 }
 
+// Weights come from memory once, in order: asks for what is read `prefetch_bytes` from now. Without
+// it the reading and the arithmetic of several rows take turns instead of overlapping.
+constexpr int prefetch_bytes = 4096;
+
+inline void prefetch(const uint8_t* from, int bytes) {
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + prefetch_bytes + i);
+}
+
 // A block of a super-group type: integer sums over 256 columns, then one float step.
 template <const TileFormat& format, int rows>
 inline void block256(const uint8_t* block, int part, const ActivationView& x, int first, int group,
@@ -61,8 +69,10 @@ inline void block256(const uint8_t* block, int part, const ActivationView& x, in
     constexpr int count = steps / subs;               // steps of a sub-block
     Simd::I32 sum[rows];
     for (int r = 0; r < rows; ++r) sum[r] = Simd::set_int(0);
+    constexpr int chunk_bytes = (int)format.block_bytes(n) / n;
     for (int c = 0; c < n; ++c) {
         Simd::U8 codes[steps];
+        prefetch(block + c * chunk_bytes, chunk_bytes);
         load_chunk<format>(block + format.codes_bytes(c) + part * step_bytes,
                            block + format.high_at(n) + format.high_bytes(c) + part * step_bytes,
                            codes);
@@ -111,8 +121,10 @@ inline void block256(const uint8_t* block, int part, const ActivationView& x, in
 template <const TileFormat& format, int rows>
 inline void block32(const uint8_t* block, int n, int part, const ActivationView& x, int first,
                     int chunk, Simd::F32* acc) {
+    constexpr int chunk_bytes = (int)format.block_bytes(block_chunks) / block_chunks;
     for (int c = 0; c < n; ++c) {
         Simd::U8 codes[steps];
+        prefetch(block + c * chunk_bytes, chunk_bytes);
         load_chunk<format>(block + format.codes_bytes(c) + part * step_bytes,
                            block + format.high_at(n) + format.high_bytes(c) + part * step_bytes,
                            codes);

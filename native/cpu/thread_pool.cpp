@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <string>
@@ -11,7 +12,10 @@ namespace oj::cpu {
 
 namespace {
 
-constexpr int spins_in_step = 4096;   // then yield: the machine may have more threads than cores
+using Clock = std::chrono::steady_clock;
+
+constexpr int max_alone = 64;         // jobs between two tries with all threads
+constexpr int spins_in_step = 2048;   // about 0.1 ms; then yield: somebody else may need the core
 constexpr int spins_for_job = 20000;  // about 1 ms: more than lies between two steps; then sleep
 
 // Spins until ready() or, with a limit of yields, gives up.
@@ -56,6 +60,23 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(const std::function<void(Worker&)>& job) {
+    if (count_ == 1 || alone_ > 0) {
+        if (alone_ > 0) --alone_;
+        Worker self(*this, 0, 1);
+        job(self);
+        return;
+    }
+    auto start = Clock::now();
+    stalled_ = {};
+    run_together(job);
+    auto took = Clock::now() - start;
+    // Alone, the job would take up to count_ times what the threads did between the stalls.
+    bool stalled = stalled_ > took - took / count_;
+    next_alone_ = stalled ? std::min(2 * next_alone_, max_alone) : 1;
+    alone_ = stalled ? next_alone_ : 0;
+}
+
+void ThreadPool::run_together(const std::function<void(Worker&)>& job) {
     bool wake = false;
     {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -66,7 +87,7 @@ void ThreadPool::run(const std::function<void(Worker&)>& job) {
     if (wake) wake_.notify_all();
     Worker self(*this, 0, count_);
     job(self);
-    barrier();
+    barrier(true);
 }
 
 void ThreadPool::work(int index) {
@@ -75,7 +96,7 @@ void ThreadPool::work(int index) {
         ++seen;
         Worker self(*this, index, count_);
         (*job_)(self);
-        barrier();
+        barrier(false);
     }
 }
 
@@ -91,8 +112,7 @@ bool ThreadPool::wait_for_job(unsigned seen) {
     return !closing_;
 }
 
-void ThreadPool::barrier() {
-    if (count_ == 1) return;
+void ThreadPool::barrier(bool is_caller) {
     unsigned phase = phase_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) == count_ - 1) {
         arrived_.store(0, std::memory_order_relaxed);
@@ -100,7 +120,10 @@ void ThreadPool::barrier() {
         return;
     }
     auto ready = [&] { return phase_.load(std::memory_order_acquire) != phase; };
+    if (spin(spins_in_step, ready)) return;
+    auto start = Clock::now();
     while (!spin(spins_in_step, ready)) sched_yield();
+    if (is_caller) stalled_ += Clock::now() - start;
 }
 
 }  // namespace oj::cpu

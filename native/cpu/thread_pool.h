@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -50,13 +51,17 @@ public:
 
     // Runs job on every thread, the caller's included, and returns when all are done. The job must
     // not throw. One caller at a time.
+    //
+    // Where other processes keep the cores busy, a step waits at barriers for threads that do not
+    // run. When that costs more than the threads gain, the next jobs run on the caller alone.
     void run(const std::function<void(Worker&)>& job);
 
 private:
     friend class Worker;
 
+    void run_together(const std::function<void(Worker&)>& job);
     void work(int index);
-    void barrier();
+    void barrier(bool is_caller);
     bool wait_for_job(unsigned seen);
 
     const int count_;
@@ -70,12 +75,17 @@ private:
     int sleeping_ = 0;      // guarded by mutex_
     bool closing_ = false;  // written before job_number_ moves for the last time
 
+    // The caller's alone.
+    std::chrono::nanoseconds stalled_{0};  // in this job's barriers, beyond an ordinary wait
+    int alone_ = 0;                        // jobs still to run on the caller alone
+    int next_alone_ = 1;                   // ... after the next stall
+
     alignas(64) std::atomic<int> arrived_{0};
     alignas(64) std::atomic<unsigned> phase_{0};
 };
 
 inline void Worker::barrier() {
-    pool_.barrier();
+    if (count_ > 1) pool_.barrier(index_ == 0);
 }
 
 }  // namespace oj::cpu

@@ -133,30 +133,43 @@ Chunk unpack(BlockType type, const uint8_t* row, int c) {
     }
 }
 
+// The four codes of one step, one a byte.
+uint32_t step_codes(const Chunk& chunk, int step) {
+    uint32_t codes;
+    std::memcpy(&codes, chunk.codes + 4 * step, sizeof codes);
+    return codes;
+}
+
+void put_step(uint8_t* plane, int row, uint32_t bytes) {
+    std::memcpy(plane + 4 * row, &bytes, sizeof bytes);
+}
+
 void put_codes(const TileFormat& format, const Chunk& chunk, int row, uint8_t* codes) {
-    for (int step = 0; step < steps; ++step) {
-        for (int k = 0; k < 4; ++k) {
-            uint8_t code = chunk.codes[4 * step + k];
-            size_t lane = 4 * row + k;
-            if (format.code_bits == 8) {
-                codes[64 * step + lane] = code;
-            } else {
-                codes[64 * (step / 2) + lane] |= (code & 15) << (4 * (step & 1));
-            }
+    if (format.code_bits == 8) {
+        for (int step = 0; step < steps; ++step) {
+            put_step(codes + 64 * step, row, step_codes(chunk, step));
         }
+        return;
+    }
+    for (int i = 0; i < steps / 2; ++i) {
+        uint32_t low = step_codes(chunk, 2 * i) & 0x0f0f0f0fu;
+        uint32_t high = step_codes(chunk, 2 * i + 1) & 0x0f0f0f0fu;
+        put_step(codes + 64 * i, row, low | high << 4);
     }
 }
 
 // One bit: plane bit `step`. Two bits: the first plane has steps 0..3, two bits each.
 void put_high_bits(const TileFormat& format, const Chunk& chunk, int row, uint8_t* high) {
-    for (int i = 0; i < chunk_columns; ++i) {
-        int step = i / 4, lane = 4 * row + i % 4, bits = chunk.codes[i] >> 4;
+    uint32_t planes[2] = {};
+    for (int step = 0; step < steps; ++step) {
+        uint32_t bits = (step_codes(chunk, step) >> 4) & 0x0f0f0f0fu;
         if (format.high_bits == 1) {
-            high[lane] |= bits << step;
+            planes[0] |= bits << step;
         } else {
-            high[64 * (step / 4) + lane] |= bits << (2 * (step % 4));
+            planes[step / 4] |= bits << (2 * (step % 4));
         }
     }
+    for (int i = 0; i < format.high_bits; ++i) put_step(high + 64 * i, row, planes[i]);
 }
 
 void put_half(uint8_t* plane, int row, uint16_t value) {
