@@ -24,12 +24,17 @@ class NativeError(Exception):
         self.code = code
 
 
-def load(path: Path) -> Any:
-    """(ffi, lib) of the library at `path`."""
+def declarations() -> str:
+    """What cffi parses of openjet.h."""
     text = re.search(r"cdef begin.*?\*/(.*)/\* -- cdef end", HEADER.read_text(), re.DOTALL)
     assert text
+    return text[1]
+
+
+def load(path: Path) -> Any:
+    """(ffi, lib) of the library at `path`."""
     ffi = cffi.FFI()
-    ffi.cdef(text[1])
+    ffi.cdef(declarations())
     return ffi, ffi.dlopen(str(path))
 
 
@@ -193,9 +198,7 @@ class Driver:
                 )
             answer.stats = {
                 name: list(value) if name in ("drafted", "accepted") else value
-                for name, value in (
-                    (name, getattr(event.stats, name)) for name in dir(event.stats)
-                )
+                for name, value in ((name, getattr(event.stats, name)) for name in dir(event.stats))
             }
             if event.kind == EVENT_DONE:
                 answer.finish, answer.stop = FINISHES[event.finish], event.stop
