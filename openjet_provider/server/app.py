@@ -19,6 +19,8 @@ from openjet_provider.server.chat_completions import chat_completions
 from openjet_provider.server.completions import completions
 from openjet_provider.server.errors import ApiError, describe
 from openjet_provider.server.http import CLIENT_CLOSED, Guard, error_response
+from openjet_provider.server.messages import count_tokens, messages
+from openjet_provider.server.responses import responses
 from openjet_provider.server.service import Service
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
@@ -26,6 +28,9 @@ Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 ROUTES = [
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/completions", completions, methods=["POST"]),
+    Route("/v1/responses", responses, methods=["POST"]),
+    Route("/v1/messages", messages, methods=["POST"]),
+    Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
     Route("/v1/models", info.models),
     Route("/v1/models/{name:path}", info.model),
     Route("/v1/stats", info.stats),

@@ -13,6 +13,8 @@ from starlette.responses import Response
 from openjet_provider import __version__
 from openjet_provider.server import schemas
 from openjet_provider.server.http import json_response
+from openjet_provider.server.messages import CountTokensBody, MessagesBody
+from openjet_provider.server.responses_input import ResponsesBody
 
 _REF = "#/components/schemas/{model}"
 
@@ -29,6 +31,9 @@ class _Operation(NamedTuple):
 OPERATIONS = (
     _Operation("post", "/v1/chat/completions", "Chat", schemas.ChatCompletionBody, streams=True),
     _Operation("post", "/v1/completions", "Continue a text", schemas.CompletionBody, streams=True),
+    _Operation("post", "/v1/responses", "Responses", ResponsesBody, streams=True),
+    _Operation("post", "/v1/messages", "Anthropic's messages", MessagesBody, streams=True),
+    _Operation("post", "/v1/messages/count_tokens", "Tokens of a prompt", CountTokensBody),
     _Operation("get", "/v1/models", "The model"),
     _Operation("get", "/v1/models/{name}", "The model by name"),
     _Operation("get", "/v1/stats", "Counters and conversations"),
