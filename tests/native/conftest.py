@@ -1,0 +1,26 @@
+"""What the native tests share: the built library and a small random model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openjet_provider import _build_info
+from tests.native.engine_driver import load
+from tests.reference.random_model import PRESETS, write_model
+
+
+@pytest.fixture(scope="session")
+def library() -> Any:
+    """(ffi, lib) of the CPU library."""
+    return load(_build_info.library("cpu"))
+
+
+@pytest.fixture(scope="session")
+def micro_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Hidden 256, 4 layers, MTP head, 512 tokens; random weights."""
+    path = tmp_path_factory.mktemp("models") / "micro.gguf"
+    write_model(path, PRESETS["micro"], "q8_0")
+    return path
