@@ -184,33 +184,33 @@ class Workspace:
 
     def tools(self) -> list[BaseTool]:
         @tool
-        def write_file(path: str, content: str) -> str:
-            """Write a text file. An existing file is replaced."""
+        def write_source(path: str, content: str) -> str:
+            """Save source code under a path, replacing what was there."""
             file = self._inside(path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content if content.endswith("\n") else content + "\n")
             return f"Wrote {path}."
 
         @tool
-        def read_file(path: str) -> str:
-            """Read a text file."""
+        def read_source(path: str) -> str:
+            """Return the source code under a path."""
             file = self._inside(path)
             if not file.is_file():
                 raise ToolException(f"there is no file {path}")
             return file.read_text(errors="replace")[:SHOWN]
 
         @tool
-        def list_files() -> str:
-            """List the files in the folder."""
+        def list_sources() -> str:
+            """Name every file of your folder."""
             files = (str(p.relative_to(self.folder)) for p in self.folder.rglob("*") if p.is_file())
             return "\n".join(sorted(files))
 
         @tool
-        def run_tests() -> str:
-            """Run the tests and return what they print."""
+        def run_unit_tests() -> str:
+            """Run the unit tests of your task and return what they print."""
             return run_limited(self.folder, self.task.test_file)[1]
 
-        tools: list[BaseTool] = [write_file, read_file, list_files, run_tests]
+        tools: list[BaseTool] = [write_source, read_source, list_sources, run_unit_tests]
         for each in tools:
             each.handle_tool_error = lambda error: f"Error: {error}"
         return tools

@@ -43,26 +43,26 @@ def tools(workspace):
 
 
 def write(tools, content, path="triple.py"):
-    return tools["write_file"].invoke({"path": path, "content": content})
+    return tools["write_source"].invoke({"path": path, "content": content})
 
 
 def test_right_code_passes(workspace, tools):
     write(tools, RIGHT)
-    assert tools["list_files"].invoke({}) == "test_triple.py\ntriple.py"
-    assert "return 3 * n" in tools["read_file"].invoke({"path": "triple.py"})
-    assert tools["run_tests"].invoke({}) == "2 tests passed"
+    assert tools["list_sources"].invoke({}) == "test_triple.py\ntriple.py"
+    assert "return 3 * n" in tools["read_source"].invoke({"path": "triple.py"})
+    assert tools["run_unit_tests"].invoke({}) == "2 tests passed"
     assert workspace.solved()
 
 
 def test_wrong_code_fails_with_the_line_that_failed(workspace, tools):
     write(tools, "def triple(n):\n    return 2 * n")
-    assert "assert triple(2) == 6" in tools["run_tests"].invoke({})
+    assert "assert triple(2) == 6" in tools["run_unit_tests"].invoke({})
     assert not workspace.solved()
 
 
 def test_weakened_tests_do_not_count(workspace, tools):
     write(tools, "print('2 tests passed')", "test_triple.py")
-    assert tools["run_tests"].invoke({}) == "2 tests passed"
+    assert tools["run_unit_tests"].invoke({}) == "2 tests passed"
     assert not workspace.solved()
 
 
@@ -88,7 +88,7 @@ def test_runaway_code_is_stopped(crew, workspace, tools, monkeypatch, code, says
     monkeypatch.setattr(crew, "TEST_SECONDS", 1)
     write(tools, code)
     start = time.monotonic()
-    output = tools["run_tests"].invoke({})
+    output = tools["run_unit_tests"].invoke({})
     assert time.monotonic() - start < 10
     assert says in output
     assert len(output) <= crew.SHOWN
@@ -101,7 +101,7 @@ def test_processes_that_the_code_started_end_with_it(workspace, tools):
         "print('pid', subprocess.Popen(['sleep', '61']).pid)\n"
         "def triple(n): return 3 * n",
     )
-    output = tools["run_tests"].invoke({})
+    output = tools["run_unit_tests"].invoke({})
     pid = int(output.split("pid ")[1].split()[0])
     deadline = time.monotonic() + 5
     while _alive(pid):

@@ -11,7 +11,13 @@ pytest.importorskip("langchain_tests")
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
-from langchain_openjet import ChatOpenJet
+from langchain_openjet import ChatOpenJet, OpenJetInvalidRequestError
+
+forces_a_call = pytest.mark.xfail(
+    reason="forces a tool call: needs constrained decoding (issue 6)",
+    raises=OpenJetInvalidRequestError,
+    strict=True,
+)
 
 
 class TestUnit(ChatModelUnitTests):
@@ -28,8 +34,9 @@ class TestUnit(ChatModelUnitTests):
 
 
 class TestIntegration(ChatModelIntegrationTests):
-    """Skipped: media, which the model cannot read; and what needs a forced tool call or a given
-    shape of the answer, which the engine refuses until it has constrained decoding (issue 6)."""
+    """Skipped: media, which the model cannot read. Skipped or expected to fail: what needs a forced
+    tool call or a given shape of the answer, which the engine refuses until it has constrained
+    decoding (issue 6)."""
 
     @property
     def chat_model_class(self) -> type[ChatOpenJet]:
@@ -37,7 +44,7 @@ class TestIntegration(ChatModelIntegrationTests):
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
-        return {"model": "openjet-tiny", "reasoning": False}
+        return {"model": "openjet-tiny", "reasoning": False, "temperature": 0, "max_tokens": 200}
 
     @property
     def model_override_value(self) -> str:
@@ -50,6 +57,14 @@ class TestIntegration(ChatModelIntegrationTests):
     @property
     def has_structured_output(self) -> bool:
         return False
+
+    @forces_a_call
+    def test_structured_few_shot_examples(self, model: ChatOpenJet, my_adder_tool: Any) -> None:
+        super().test_structured_few_shot_examples(model, my_adder_tool)
+
+    @forces_a_call
+    def test_unicode_tool_call_integration(self, model: ChatOpenJet) -> None:
+        super().test_unicode_tool_call_integration(model)
 
     @property
     def supported_usage_metadata_details(self) -> dict[str, list[str]]:
