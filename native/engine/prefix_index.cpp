@@ -52,9 +52,8 @@ int32_t PrefixIndex::insert(const std::vector<int32_t>& tokens, const std::vecto
                             int32_t length, const std::vector<int32_t>& pages, bool shared) {
     const int32_t same = find(tokens, hashes, length);
     if (same >= 0 && entries_[same].length == length) {
-        entries_[same].last_use = ++clock_;
-        entries_[same].superseded = false;
         entries_[same].shared |= shared;
+        touch(same, tokens, hashes);
         return -1;
     }
     if (n_used_ == n_total()) {
@@ -70,10 +69,10 @@ int32_t PrefixIndex::insert(const std::vector<int32_t>& tokens, const std::vecto
     entry.hash = hashes[length];
     entry.pages.assign(pages.begin(), pages.begin() + pages_for(length));
     entry.shared = shared;
-    entry.last_use = ++clock_;
     for (int32_t page : entry.pages)
         pool_.hold_cached(page);
     ++n_used_;
+    touch(i, tokens, hashes);
     return i;
 }
 

@@ -40,8 +40,8 @@ public:
     int32_t find(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
                  int32_t limit);
 
-    // Records that `tokens` were resumed from `entry`: it and shared starts are fresh again, other
-    // stored prefixes of these tokens are superseded.
+    // Records that `entry`, a prefix of `tokens`, was stored or resumed from: it and shared starts
+    // are fresh, shorter stored prefixes of these tokens are superseded.
     void touch(int32_t entry, const std::vector<int32_t>& tokens,
                const std::vector<uint64_t>& hashes);
 
