@@ -6,9 +6,11 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from openjet_provider.errors import EngineLost, RequestTimeoutError
+
+T = TypeVar("T")
 
 Finish = Literal["stop", "stop_string", "length", "cancelled", "deadline", "error"]
 
@@ -52,18 +54,21 @@ class RequestStats:
         return (self.generated - 1) / max(self.total_s - self.first_token_s, 1e-9)
 
 
-class Generation:
-    """The tokens of one request. One consumer at a time, a thread or a task; `cancel` from any.
+class Inbox(Generic[T]):
+    """What arrives for one request, put in by another thread. One consumer at a time, a thread or a
+    task; `cancel` from any.
 
-    `take()` and `atake()` wait for the next tokens and return an empty list at the end; they raise
-    RequestTimeoutError past the request's deadline and EngineLost when the backend failed.
+    `take()` and `atake()` wait for more and return an empty list at the end; they raise what
+    `deliver` was given as an error, RequestTimeoutError past the request's deadline and EngineLost
+    when the backend failed.
     """
 
     def __init__(self, prompt_tokens: int, cancel: Callable[[], None]) -> None:
         self.stats = RequestStats(prompt_tokens=prompt_tokens)
         self.finish: Finish | None = None
         self._cancel = cancel
-        self._tokens: list[Token] = []
+        self._items: list[T] = []
+        self._error: Exception | None = None
         self._changed = threading.Condition()
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
 
@@ -72,15 +77,15 @@ class Generation:
         if self.finish is None:
             self._cancel()
 
-    def take(self) -> list[Token]:
-        """Wait for more tokens (blocking)."""
+    def take(self) -> list[T]:
+        """Wait for more (blocking)."""
         with self._changed:
             while not self._ready():
                 self._changed.wait()
         return self._drain()
 
-    async def atake(self) -> list[Token]:
-        """Wait for more tokens without blocking the event loop."""
+    async def atake(self) -> list[T]:
+        """Wait for more without blocking the event loop."""
         while True:
             with self._changed:
                 if self._ready():
@@ -92,14 +97,16 @@ class Generation:
         return self._drain()
 
     def _ready(self) -> bool:
-        return bool(self._tokens) or self.finish is not None
+        return bool(self._items) or self.finish is not None
 
-    def _drain(self) -> list[Token]:
+    def _drain(self) -> list[T]:
         with self._changed:
-            tokens, self._tokens = self._tokens, []
+            items, self._items = self._items, []
             finish = self.finish
-        if tokens:
-            return tokens
+        if items:
+            return items
+        if self._error is not None:
+            raise self._error
         if finish == "deadline":
             raise RequestTimeoutError(
                 f"the request's timeout passed after {self.stats.total_s:.1f} s and"
@@ -109,12 +116,18 @@ class Generation:
             raise EngineLost("the backend failed; restart this process to go on")
         return []
 
-    def deliver(self, tokens: list[Token], stats: RequestStats, finish: Finish | None) -> None:
-        """Called by the core's pump thread with what arrived."""
+    def deliver(
+        self,
+        items: list[T],
+        stats: RequestStats,
+        finish: Finish | None,
+        error: Exception | None = None,
+    ) -> None:
+        """Called by the thread that receives."""
         with self._changed:
-            self._tokens += tokens
+            self._items += items
             self.stats = stats
-            self.finish = finish
+            self.finish, self._error = finish, error
             if not self._ready():
                 return
             self._changed.notify_all()
@@ -123,8 +136,12 @@ class Generation:
             loop, woken = waiter
             try:
                 loop.call_soon_threadsafe(_wake, woken)
-            except RuntimeError:  # the loop was closed: nobody will ever take these tokens
+            except RuntimeError:  # the loop was closed: nobody will ever take these
                 self.cancel()
+
+
+class Generation(Inbox[Token]):
+    """The tokens of one request, as the core's pump thread receives them."""
 
 
 def _wake(future: asyncio.Future[None]) -> None:

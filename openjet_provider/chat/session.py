@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from openjet_provider._core import TokenRequest, TokenSampling
 from openjet_provider._native import Model
 from openjet_provider.chat.parser import EndReason, OutputParser
 from openjet_provider.chat.prompt import Prompt, PromptBuilder
+from openjet_provider.chat.stream import TurnStream
 from openjet_provider.chat.tokenizer import Tokenizer, Vocabulary
 from openjet_provider.chat.types import (
     ChatDelta,
@@ -21,7 +22,7 @@ from openjet_provider.chat.types import (
     Usage,
 )
 from openjet_provider.errors import InvalidRequestError, ModelFileError
-from openjet_provider.generation import Generation, RequestStats, Token
+from openjet_provider.generation import Generation, Token
 
 Submit = Callable[[TokenRequest], Generation]
 
@@ -148,12 +149,9 @@ def _vocabulary(model: Model) -> Vocabulary:
     )
 
 
-class ChatStream:
-    """A turn being generated: iterate it for deltas, in a thread or a task, or take the result.
-
-    One consumer; `cancel` from any thread. Leaving the `with` block or the iteration early cancels.
-    Raises RequestTimeoutError past the deadline and EngineLost when the backend fails.
-    """
+class ChatStream(TurnStream[Token]):
+    """A turn being generated in this process. Raises RequestTimeoutError past the deadline and
+    EngineLost when the backend fails."""
 
     def __init__(
         self,
@@ -165,10 +163,8 @@ class ChatStream:
         with_logprobs: bool,
         remember: Callable[[Sequence[int], ChatResult], None],
     ) -> None:
-        """conversation: the same for every turn of one conversation.
-        remember: called with the tokens and the result of a turn that the model ended itself.
-        """
-        self.conversation = conversation
+        """remember: called with the tokens and the result of a turn that the model ended itself."""
+        super().__init__(generation, conversation)
         self._generation = generation
         self._parser = parser
         self._tokenizer = tokenizer
@@ -176,65 +172,11 @@ class ChatStream:
         self._remember = remember
         self._output: list[int] = []
         self._logprobs: list[TokenLogprob] = []
-        self._result: ChatResult | None = None
-
-    @property
-    def stats(self) -> RequestStats:
-        """Counts and times so far."""
-        return self._generation.stats
 
     @property
     def thinking(self) -> bool:
         """Whether the last delta ended inside the model's thinking."""
         return self._parser.thinking
-
-    def cancel(self) -> None:
-        """End the turn at the next step; what came so far stays. Idempotent."""
-        self._generation.cancel()
-
-    def __iter__(self) -> Iterator[ChatDelta]:
-        try:
-            while self._result is None:
-                yield from self._deltas(self._generation.take())
-        finally:
-            self.cancel()
-
-    async def __aiter__(self) -> AsyncIterator[ChatDelta]:
-        try:
-            while self._result is None:
-                for delta in self._deltas(await self._generation.atake()):
-                    yield delta
-        finally:
-            self.cancel()
-
-    def result(self) -> ChatResult:
-        """Wait for the end and return the whole turn."""
-        for _ in self:
-            pass
-        return self._finished()
-
-    async def aresult(self) -> ChatResult:
-        """`result` without blocking the event loop."""
-        async for _ in self:
-            pass
-        return self._finished()
-
-    def __enter__(self) -> ChatStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.cancel()
-
-    async def __aenter__(self) -> ChatStream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.cancel()
-
-    def _finished(self) -> ChatResult:
-        if self._result is None:
-            raise InvalidRequestError("the stream was left before its end; take result() instead")
-        return self._result
 
     def _deltas(self, tokens: Sequence[Token]) -> list[ChatDelta]:
         """What these tokens add; an empty list of tokens is the end of the generation."""

@@ -8,9 +8,10 @@ import fnmatch
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from openjet_provider._core import EngineStats
+from openjet_provider.chat.stream import TurnStream
 from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult
 from openjet_provider.errors import EngineLost, OpenJetError
 from openjet_provider.generation import RequestStats
@@ -24,19 +25,7 @@ if TYPE_CHECKING:
     from openjet_provider.engine import Engine
 
 
-class Stream(Protocol):
-    """A request being generated: a ChatStream, or the raw text of a TextStream."""
-
-    conversation: str
-
-    @property
-    def stats(self) -> RequestStats: ...
-
-    def cancel(self) -> None: ...
-
-    def __aiter__(self) -> AsyncIterator[ChatDelta]: ...
-
-    async def aresult(self) -> ChatResult: ...
+Stream = TurnStream[Any]
 
 
 class Turn:

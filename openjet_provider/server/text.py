@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import secrets
 from array import array
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from openjet_provider._core import TokenRequest
+from openjet_provider.chat.stream import TurnStream
 from openjet_provider.chat.tokenizer import CONTROL, Tokenizer
 from openjet_provider.chat.types import (
     ChatDelta,
@@ -19,7 +20,7 @@ from openjet_provider.chat.types import (
 )
 from openjet_provider.engine import Engine
 from openjet_provider.errors import InvalidRequestError
-from openjet_provider.generation import Generation, RequestStats, Token
+from openjet_provider.generation import Generation, Token
 
 _REASONS: dict[str, FinishReason] = {"length": "length", "cancelled": "cancelled"}
 
@@ -60,53 +61,37 @@ def start_text(
     return TextStream(generation, engine.format.tokenizer, with_logprobs=with_logprobs)
 
 
-class TextStream:
-    """A continuation being generated; one consumer in an event loop. Leaving early cancels."""
+class TextStream(TurnStream[Token]):
+    """A continuation being generated."""
+
+    thinking = False
 
     def __init__(
         self, generation: Generation, tokenizer: Tokenizer, *, with_logprobs: bool
     ) -> None:
-        self.conversation = f"text-{secrets.token_hex(4)}"
-        self._generation = generation
+        super().__init__(generation, f"text-{secrets.token_hex(4)}")
         self._tokenizer = tokenizer
         self._with_logprobs = with_logprobs
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text: list[str] = []
         self._logprobs: list[TokenLogprob] = []
 
-    @property
-    def stats(self) -> RequestStats:
-        """Counts and times so far."""
-        return self._generation.stats
+    def _deltas(self, tokens: Sequence[Token]) -> list[ChatDelta]:
+        delta = self._delta(tokens) if tokens else self._end()
+        return [] if delta == ChatDelta() else [delta]
 
-    def cancel(self) -> None:
-        """End the request at the next step. Idempotent."""
-        self._generation.cancel()
-
-    async def __aiter__(self) -> AsyncIterator[ChatDelta]:
-        try:
-            while tokens := await self._generation.atake():
-                if (delta := self._delta(tokens)) != ChatDelta():
-                    yield delta
-            if rest := self._decoder.decode(b"", final=True):
-                self._text.append(rest)
-                yield ChatDelta(content=rest)
-        finally:
-            self.cancel()
-
-    async def aresult(self) -> ChatResult:
-        """Wait for the end and return the whole text."""
-        async for _ in self:
-            pass
+    def _end(self) -> ChatDelta:
+        rest = self._decoder.decode(b"", final=True)
         stats = self.stats
-        return ChatResult(
-            content="".join(self._text),
+        self._result = ChatResult(
+            content="".join(self._text) + rest,
             reasoning=None,
             tool_calls=(),
-            finish_reason=_REASONS.get(self._generation.finish or "stop", "stop"),
+            finish_reason=_REASONS.get(self._inbox.finish or "stop", "stop"),
             usage=Usage(stats.prompt_tokens, stats.generated, stats.cached_tokens),
             logprobs=tuple(self._logprobs),
         )
+        return ChatDelta(content=rest)
 
     def _delta(self, tokens: Sequence[Token]) -> ChatDelta:
         text = self._decoder.decode(b"".join(map(self._bytes, tokens)))
