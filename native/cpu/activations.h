@@ -56,8 +56,9 @@ public:
     }
 
     ActivationView view(int cols) const {
-        return {cols,           values_.data(),  codes256_.data(), scales256_.data(), sums16_.data(),
-                sums32_.data(), codes32_.data(), scales32_.data(), sums_.data()};
+        return {cols,           values_.data(), codes256_.data(), scales256_.data(),
+                sums16_.data(), sums32_.data(), codes32_.data(),  scales32_.data(),
+                sums_.data()};
     }
 
 private:

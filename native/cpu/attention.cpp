@@ -35,7 +35,8 @@ void prepare_query(const Machine& m, const AttentionWeights& w, int r, int head)
     float* query = m.scratch.qkv.data() + offset(r, 2 * m.h.q_rows()) + head * 2 * dim;
     norm_and_rotate(m, w.q_norm, r, query);
     float scale = 1.0f / std::sqrt(static_cast<float>(dim));
-    for (int d = 0; d < dim; ++d) query[d] *= scale;
+    for (int d = 0; d < dim; ++d)
+        query[d] *= scale;
 }
 
 // The splits that one wave works on, and where their results are kept.
@@ -97,10 +98,10 @@ void fold_head(const Machine& m, const Batch& batch, int r, int head, const Wave
         }
     }
     if (!is_last) return;
-    const float* gate =
-        m.scratch.qkv.data() + offset(r, 2 * m.h.q_rows()) + (head * 2 + 1) * dim;
+    const float* gate = m.scratch.qkv.data() + offset(r, 2 * m.h.q_rows()) + (head * 2 + 1) * dim;
     float* out = m.scratch.input.row(r, m.h.q_rows()) + head * dim;
-    for (int d = 0; d < dim; ++d) out[d] = total[2 + d] / total[1];
+    for (int d = 0; d < dim; ++d)
+        out[d] = total[2 + d] / total[1];
     m.kernels.sigmoid_mul(out, gate, dim, out);
 }
 
@@ -129,8 +130,7 @@ void attend_rows(Worker& worker, const Machine& m, const AttentionWeights& w, co
 
 }  // namespace
 
-void attention_kv(Worker& worker, const Machine& m, const LayerWeights& layer,
-                  const Batch& batch) {
+void attention_kv(Worker& worker, const Machine& m, const LayerWeights& layer, const Batch& batch) {
     const AttentionWeights& w = layer.attention;
     Scratch& s = m.scratch;
     int rows = batch.n_rows(), kv_heads = m.h.n_kv_heads;

@@ -20,8 +20,8 @@ struct CodecF32 {
 
 template <class Codec>
 const typename Codec::Code* codes_of(const uint8_t* block, int dim) {
-    return (const typename Codec::Code*)(block + (Codec::has_scales ? 2 * kv_page * dim / kv_group
-                                                                    : 0));
+    return (const typename Codec::Code*)(block +
+                                         (Codec::has_scales ? 2 * kv_page * dim / kv_group : 0));
 }
 
 // Few queries take more positions at a time, so that enough chains are in flight.
@@ -36,12 +36,14 @@ inline void tile_scores(const AttentionTile& tile, float (*scores)[kv_page]) {
     for (int position = 0; position < kv_page; position += n * Simd::lanes) {
         Simd::F32 total[queries][n];
         for (auto& row : total) {
-            for (Simd::F32& t : row) t = Simd::set(0.0f);
+            for (Simd::F32& t : row)
+                t = Simd::set(0.0f);
         }
         for (int group = 0; group < tile.dim; group += kv_group) {
             Simd::F32 sum[queries][n];
             for (auto& row : sum) {
-                for (Simd::F32& s : row) s = Simd::set(0.0f);
+                for (Simd::F32& s : row)
+                    s = Simd::set(0.0f);
             }
             for (int d = group; d < group + kv_group; ++d) {
                 Simd::F32 key[n];
@@ -50,7 +52,8 @@ inline void tile_scores(const AttentionTile& tile, float (*scores)[kv_page]) {
                 }
                 for (int q = 0; q < queries; ++q) {
                     Simd::F32 query = Simd::set(tile.query[q][d]);
-                    for (int i = 0; i < n; ++i) sum[q][i] = Simd::fma(query, key[i], sum[q][i]);
+                    for (int i = 0; i < n; ++i)
+                        sum[q][i] = Simd::fma(query, key[i], sum[q][i]);
                 }
             }
             for (int i = 0; i < n; ++i) {
@@ -75,18 +78,22 @@ inline void tile_scores(const AttentionTile& tile, float (*scores)[kv_page]) {
 // Turns the scores of the visible positions into weights (others into 0) and rescales the state.
 inline void softmax_tile(float* scores, int visible, int dim, float* state) {
     float largest = state[0];
-    for (int j = 0; j < visible; ++j) largest = scores[j] > largest ? scores[j] : largest;
-    for (int j = 0; j < kv_page; ++j) scores[j] = j < visible ? scores[j] : largest;
+    for (int j = 0; j < visible; ++j)
+        largest = scores[j] > largest ? scores[j] : largest;
+    for (int j = 0; j < kv_page; ++j)
+        scores[j] = j < visible ? scores[j] : largest;
     for (int j = 0; j < kv_page; ++j) {
         float weight = exp_f32(scores[j] - largest);
         scores[j] = j < visible ? weight : 0.0f;
     }
     float lanes[sum_lanes];
-    for (int i = 0; i < sum_lanes; ++i) lanes[i] = scores[i] + scores[i + sum_lanes];
+    for (int i = 0; i < sum_lanes; ++i)
+        lanes[i] = scores[i] + scores[i + sum_lanes];
     float keep = exp_f32(state[0] - largest);
     state[0] = largest;
     state[1] = fmaf(state[1], keep, lane_tree(lanes));
-    for (int d = 0; d < dim; ++d) state[2 + d] *= keep;
+    for (int d = 0; d < dim; ++d)
+        state[2 + d] *= keep;
 }
 
 template <class Codec, int queries>
@@ -138,7 +145,8 @@ void attend_queries(const AttentionTile& tile) {
         if (tile.visible[q] > 0) {
             softmax_tile(weights[q], tile.visible[q], tile.dim, tile.state[q]);
         } else {
-            for (float& weight : weights[q]) weight = 0.0f;
+            for (float& weight : weights[q])
+                weight = 0.0f;
         }
     }
     add_values<Codec, queries>(tile, weights, positions);
@@ -147,10 +155,14 @@ void attend_queries(const AttentionTile& tile) {
 template <class Codec>
 void attend(const AttentionTile& tile) {
     switch (tile.queries) {
-        case 1: return attend_queries<Codec, 1>(tile);
-        case 2: return attend_queries<Codec, 2>(tile);
-        case 3: return attend_queries<Codec, 3>(tile);
-        default: return attend_queries<Codec, 4>(tile);
+        case 1:
+            return attend_queries<Codec, 1>(tile);
+        case 2:
+            return attend_queries<Codec, 2>(tile);
+        case 3:
+            return attend_queries<Codec, 3>(tile);
+        default:
+            return attend_queries<Codec, 4>(tile);
     }
 }
 
@@ -160,5 +172,6 @@ void fold_split(float* total, const float* part, int dim) {
     float add = exp_f32(part[0] - largest);
     total[0] = largest;
     total[1] = fmaf(total[1], keep, part[1] * add);
-    for (int d = 2; d < 2 + dim; ++d) total[d] = fmaf(total[d], keep, part[d] * add);
+    for (int d = 2; d < 2 + dim; ++d)
+        total[d] = fmaf(total[d], keep, part[d] * add);
 }

@@ -101,7 +101,8 @@ void CpuBackend::forward(const oj_plan& plan, oj_seq_result* results) {
         });
         rotate_rows(worker, m, batch);
         worker.barrier();
-        for (const LayerWeights& w : weights_.layers) layer(worker, m, w, batch);
+        for (const LayerWeights& w : weights_.layers)
+            layer(worker, m, w, batch);
         worker.share(rows, [&](int r) {
             float* hidden = scratch_.hidden.data() + offset(r, n);
             kernels_.rms_norm(scratch_.x.data() + offset(r, n), weights_.output_norm, n, h.rms_eps,
@@ -111,8 +112,7 @@ void CpuBackend::forward(const oj_plan& plan, oj_seq_result* results) {
             scratch_.input.quantize(kernels_, forms, logit_rows_[r], n, 0, n);
         });
         worker.barrier();
-        multiply(worker, kernels_, scratch_.input, n_logits,
-                 {{&weights_.output, logits_.data()}});
+        multiply(worker, kernels_, scratch_.input, n_logits, {{&weights_.output, logits_.data()}});
         worker.barrier();
         worker.share(plan.n_seqs, [&](int i) {
             if (plan.seqs[i].n_sampled == 0) return;
@@ -323,7 +323,8 @@ void CpuBackend::read(int which, int index, float* out) {
             require(index, kept_rows_, "row of kept logits");
             std::copy_n(scratch_.hidden.data() + index * n_embd, n_embd, out);
             return;
-        default: throw Error(OJ_ERR_INVALID, "which must be 0, 1 or 2");
+        default:
+            throw Error(OJ_ERR_INVALID, "which must be 0, 1 or 2");
     }
 }
 
@@ -352,8 +353,7 @@ oj_memory_plan plan_cpu_memory(const Model& model, const oj_backend_options& opt
     plan.states = options.n_slots *
                   (plan.state_bytes + static_cast<int64_t>(layout.record_floats() * sizeof(float)));
     plan.snapshots = options.n_snapshots * plan.state_bytes;
-    plan.page_bytes =
-        static_cast<int64_t>(cpu::KvPool::page_bytes(codec, n_kv, h.n_kv_heads));
+    plan.page_bytes = static_cast<int64_t>(cpu::KvPool::page_bytes(codec, n_kv, h.n_kv_heads));
     plan.pages = options.n_pages * plan.page_bytes;
     int64_t logit_rows = int64_t{options.n_slots} * (OJ_MAX_DRAFTS + 2);
     plan.scratch = static_cast<int64_t>(scratch.bytes()) +

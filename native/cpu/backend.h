@@ -34,7 +34,7 @@ private:
     struct Drafting {
         const oj_seq* seq;
         oj_seq_result* result;
-        int index;     // in the plan
+        int index;  // in the plan
         int n_draft;
         int position;  // of the chosen token
     };
@@ -60,13 +60,13 @@ private:
     KvPool kv_;
     std::vector<double> frequencies_;
 
-    std::vector<int> logit_rows_;   // of each row of the step: its row in logits_, or -1
-    Pages<float> logits_;           // grows to what a step asks for
-    Pages<float> draft_hidden_;     // [n_slots][n_embd]
-    Pages<float> draft_logits_;     // [n_slots][n_vocab] of one depth
-    Pages<float> kept_drafts_;      // [n_slots * OJ_MAX_DRAFTS][n_vocab], on first use
-    int kept_rows_ = 0;             // rows and
-    int kept_seqs_ = 0;             // sequences of the last step, if it kept logits
+    std::vector<int> logit_rows_;  // of each row of the step: its row in logits_, or -1
+    Pages<float> logits_;          // grows to what a step asks for
+    Pages<float> draft_hidden_;    // [n_slots][n_embd]
+    Pages<float> draft_logits_;    // [n_slots][n_vocab] of one depth
+    Pages<float> kept_drafts_;     // [n_slots * OJ_MAX_DRAFTS][n_vocab], on first use
+    int kept_rows_ = 0;            // rows and
+    int kept_seqs_ = 0;            // sequences of the last step, if it kept logits
     std::vector<DrawnDrafts> drawn_;
     std::vector<MtpDone> mtp_done_;
     std::vector<std::vector<float>> sample_scores_;   // for each thread

@@ -27,7 +27,8 @@ inline void delta_token(const Columns& state, int dim, int first, const DeltaTok
     Simd::F32 decay = Simd::set(token.decay);
     Simd::F32 sum[delta_at_once][delta_chains];
     for (auto& chains : sum) {
-        for (Simd::F32& chain : chains) chain = Simd::set(0.0f);
+        for (Simd::F32& chain : chains)
+            chain = Simd::set(0.0f);
     }
     for (int k = 0; k < dim; k += delta_chains) {
         for (int j = 0; j < delta_chains; ++j) {
@@ -42,7 +43,8 @@ inline void delta_token(const Columns& state, int dim, int first, const DeltaTok
     for (int i = 0; i < delta_at_once; ++i) {
         Simd::F32 value = Simd::load(token.value + first + i * Simd::lanes);
         delta[i] = Simd::mul(Simd::set(token.beta), Simd::sub(value, join(sum[i])));
-        for (Simd::F32& chain : sum[i]) chain = Simd::set(0.0f);
+        for (Simd::F32& chain : sum[i])
+            chain = Simd::set(0.0f);
     }
     for (int k = 0; k < dim; k += delta_chains) {
         for (int j = 0; j < delta_chains; ++j) {
@@ -63,7 +65,8 @@ inline void delta_token(const Columns& state, int dim, int first, const DeltaTok
 }
 
 void delta(float* state, int dim, int first, const DeltaToken* tokens, int n) {
-    for (int column = first; column < first + delta_columns; column += delta_at_once * Simd::lanes) {
+    for (int column = first; column < first + delta_columns;
+         column += delta_at_once * Simd::lanes) {
         Columns columns(state, dim, column);
         for (int t = 0; t < n; ++t) {
             if (tokens[t].out != nullptr) {

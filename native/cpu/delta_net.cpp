@@ -46,9 +46,10 @@ void mix_channels(const Machine& m, const DeltaWeights& w, const Run& run, int r
     const float* in[16];
     for (int t = 0; t < taps; ++t) {
         int back = r - (taps - 1 - t);  // row of this tap
-        const float* row = back >= run.first_row
-                               ? s.qkv.data() + static_cast<size_t>(back) * channels
-                               : past + static_cast<size_t>(back - run.first_row + taps - 1) * channels;
+        const float* row =
+            back >= run.first_row
+                ? s.qkv.data() + static_cast<size_t>(back) * channels
+                : past + static_cast<size_t>(back - run.first_row + taps - 1) * channels;
         in[t] = row + first;
     }
     float* out = s.mixed.data() + static_cast<size_t>(r) * channels + first;
@@ -144,9 +145,8 @@ void delta_net(Worker& worker, const Machine& m, const LayerWeights& layer, cons
     worker.barrier();
 
     int n_runs = static_cast<int>(batch.runs.size());
-    worker.share(n_runs * heads, [&](int item) {
-        run_head(worker, m, w, batch.runs[item / heads], item % heads);
-    });
+    worker.share(n_runs * heads,
+                 [&](int item) { run_head(worker, m, w, batch.runs[item / heads], item % heads); });
     worker.share(n_runs, [&](int i) { keep_inputs(m, w, batch.runs[i]); });
     worker.barrier();
 

@@ -13,7 +13,8 @@ void put(const Product& product, int tile, int first, int rows, const float* res
     for (int r = 0; r < rows; ++r) {
         float* out = product.out + static_cast<size_t>(first + r) * outputs + tile * tile_rows;
         const float* from = results + r * tile_rows;
-        for (int i = 0; i < valid; ++i) out[i] = product.add ? out[i] + from[i] : from[i];
+        for (int i = 0; i < valid; ++i)
+            out[i] = product.add ? out[i] + from[i] : from[i];
     }
 }
 
@@ -34,7 +35,8 @@ void multiply_tile(const Kernels& kernels, const ActivationView& x, int rows,
 
 Forms forms_of(std::initializer_list<const Matrix*> weights) {
     Forms forms;
-    for (const Matrix* weight : weights) forms = forms.with(weight->type);
+    for (const Matrix* weight : weights)
+        forms = forms.with(weight->type);
     return forms;
 }
 
@@ -42,7 +44,8 @@ void multiply(const Worker& worker, const Kernels& kernels, const Activations& i
               std::initializer_list<Product> products) {
     if (rows == 0) return;
     size_t total = 0;
-    for (const Product& p : products) total += p.weight->n_tiles() * p.weight->tile_bytes;
+    for (const Product& p : products)
+        total += p.weight->n_tiles() * p.weight->tile_bytes;
     size_t begin = total * worker.index() / worker.count();
     size_t end = total * (worker.index() + 1) / worker.count();
     size_t base = 0;

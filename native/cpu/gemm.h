@@ -11,8 +11,8 @@ namespace oj::cpu {
 
 struct Product {
     const Matrix* weight;
-    float* out;       // [rows][weight->rows]
-    bool add = false; // to what is there
+    float* out;        // [rows][weight->rows]
+    bool add = false;  // to what is there
 };
 
 Forms forms_of(std::initializer_list<const Matrix*> weights);

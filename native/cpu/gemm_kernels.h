@@ -12,7 +12,8 @@ alignas(16) constexpr uint8_t iq4_codes[16] = {1,   24,  45,  63,  79,  93,  106
 template <const TileFormat& format>
 inline void load_chunk(const uint8_t* codes, const uint8_t* high, Simd::U8* out) {
     if constexpr (format.code_bits == 8) {
-        for (int i = 0; i < steps; ++i) out[i] = Simd::load_codes(codes + 64 * i);
+        for (int i = 0; i < steps; ++i)
+            out[i] = Simd::load_codes(codes + 64 * i);
         return;
     }
     for (int i = 0; i < steps / 2; ++i) {
@@ -21,7 +22,8 @@ inline void load_chunk(const uint8_t* codes, const uint8_t* high, Simd::U8* out)
         out[2 * i + 1] = Simd::shift_mask<-4>(both, 15);
     }
     if constexpr (format.lookup) {
-        for (int i = 0; i < steps; ++i) out[i] = Simd::lookup(iq4_codes, out[i]);
+        for (int i = 0; i < steps; ++i)
+            out[i] = Simd::lookup(iq4_codes, out[i]);
     }
     if constexpr (format.high_bits == 1) {
         Simd::U8 bits = Simd::load_codes(high);
@@ -57,7 +59,8 @@ constexpr int max_code() {
 constexpr int prefetch_bytes = 4096;
 
 inline void prefetch(const uint8_t* from, int bytes) {
-    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + prefetch_bytes + i);
+    for (int i = 0; i < bytes; i += 64)
+        __builtin_prefetch(from + prefetch_bytes + i);
 }
 
 // A block of a super-group type: integer sums over 256 columns, then one float step.
@@ -68,7 +71,8 @@ inline void block256(const uint8_t* block, int part, const ActivationView& x, in
     constexpr int subs = chunk_columns / format.sub;  // of a chunk
     constexpr int count = steps / subs;               // steps of a sub-block
     Simd::I32 sum[rows];
-    for (int r = 0; r < rows; ++r) sum[r] = Simd::set_int(0);
+    for (int r = 0; r < rows; ++r)
+        sum[r] = Simd::set_int(0);
     constexpr int chunk_bytes = (int)format.block_bytes(n) / n;
     for (int c = 0; c < n; ++c) {
         Simd::U8 codes[steps];
@@ -85,8 +89,10 @@ inline void block256(const uint8_t* block, int part, const ActivationView& x, in
                 const int8_t* q = x.codes256 + (int64_t)(first + r) * x.cols + group * super_group;
                 int start = 0;
                 if constexpr (format.offset != 0) {
-                    start = -format.offset * sums[((int64_t)(first + r) * x.cols +
-                                                   group * super_group) / format.sub + sub];
+                    start =
+                        -format.offset *
+                        sums[((int64_t)(first + r) * x.cols + group * super_group) / format.sub +
+                             sub];
                 }
                 Simd::I32 dot = Simd::dot<count, max_code<format>()>(
                     codes + s * count, q + sub * format.sub, Simd::set_int(start));
@@ -154,10 +160,12 @@ inline void product_part(const uint8_t* tile, int part, const ActivationView& x,
     int chunks = x.cols / chunk_columns;
     constexpr int segment_chunks = k_segment / chunk_columns;
     Simd::F32 total[rows];
-    for (int r = 0; r < rows; ++r) total[r] = Simd::set(0.0f);
+    for (int r = 0; r < rows; ++r)
+        total[r] = Simd::set(0.0f);
     for (int segment = 0; segment < chunks; segment += segment_chunks) {
         Simd::F32 acc[rows];
-        for (int r = 0; r < rows; ++r) acc[r] = Simd::set(0.0f);
+        for (int r = 0; r < rows; ++r)
+            acc[r] = Simd::set(0.0f);
         int end = segment + segment_chunks < chunks ? segment + segment_chunks : chunks;
         for (int chunk = segment; chunk < end; chunk += block_chunks) {
             if constexpr (format.group == super_group) {
@@ -169,9 +177,11 @@ inline void product_part(const uint8_t* tile, int part, const ActivationView& x,
                 tile += format.block_bytes(n);
             }
         }
-        for (int r = 0; r < rows; ++r) total[r] = Simd::add(total[r], acc[r]);
+        for (int r = 0; r < rows; ++r)
+            total[r] = Simd::add(total[r], acc[r]);
     }
-    for (int r = 0; r < rows; ++r) Simd::store(out + r * tile_rows + part * Simd::lanes, total[r]);
+    for (int r = 0; r < rows; ++r)
+        Simd::store(out + r * tile_rows + part * Simd::lanes, total[r]);
 }
 
 template <const TileFormat& format, int rows>
@@ -201,7 +211,8 @@ constexpr int sum_registers = sum_lanes / Simd::lanes;
 
 inline float tree(const Simd::F32* lanes) {
     alignas(64) float all[sum_lanes];
-    for (int i = 0; i < sum_registers; ++i) Simd::store(all + i * Simd::lanes, lanes[i]);
+    for (int i = 0; i < sum_registers; ++i)
+        Simd::store(all + i * Simd::lanes, lanes[i]);
     return lane_tree(all);
 }
 
@@ -225,7 +236,8 @@ inline void float_rows(const typename Load::Element* weights, const ActivationVi
     for (int segment = 0; segment < x.cols; segment += k_segment) {
         Simd::F32 acc[rows][sum_registers];
         for (int r = 0; r < rows; ++r) {
-            for (int i = 0; i < sum_registers; ++i) acc[r][i] = Simd::set(0.0f);
+            for (int i = 0; i < sum_registers; ++i)
+                acc[r][i] = Simd::set(0.0f);
         }
         int end = segment + k_segment < x.cols ? segment + k_segment : x.cols;
         for (int k = segment; k < end; k += sum_lanes) {
@@ -238,9 +250,11 @@ inline void float_rows(const typename Load::Element* weights, const ActivationVi
                 }
             }
         }
-        for (int r = 0; r < rows; ++r) total[r] += tree(acc[r]);
+        for (int r = 0; r < rows; ++r)
+            total[r] += tree(acc[r]);
     }
-    for (int r = 0; r < rows; ++r) out[r * tile_rows] = total[r];
+    for (int r = 0; r < rows; ++r)
+        out[r * tile_rows] = total[r];
 }
 
 template <class Load>
@@ -252,6 +266,7 @@ void float_product(const uint8_t* tile, int valid, const ActivationView& x, int 
         for (; rows - r >= 4; r += 4) {
             float_rows<Load, 4>(weights, x, first + r, out + r * tile_rows + lane);
         }
-        for (; r < rows; ++r) float_rows<Load, 1>(weights, x, first + r, out + r * tile_rows + lane);
+        for (; r < rows; ++r)
+            float_rows<Load, 1>(weights, x, first + r, out + r * tile_rows + lane);
     }
 }

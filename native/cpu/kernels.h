@@ -13,14 +13,14 @@ namespace oj::cpu {
 // `n` entries per row starts at [r * n].
 struct ActivationView {
     int cols;
-    const float* values;      // [cols]
-    const int8_t* codes256;   // [cols] codes of super groups
-    const float* scales256;   // [cols / 256]
-    const int16_t* sums16;    // [cols / 16] sums of 16 codes256
-    const int16_t* sums32;    // [cols / 32] sums of 32 codes256
-    const int8_t* codes32;    // [cols] codes of small groups
-    const float* scales32;    // [cols / 32]
-    const int16_t* sums;      // [cols / 32] sums of 32 codes32
+    const float* values;     // [cols]
+    const int8_t* codes256;  // [cols] codes of super groups
+    const float* scales256;  // [cols / 256]
+    const int16_t* sums16;   // [cols / 16] sums of 16 codes256
+    const int16_t* sums32;   // [cols / 32] sums of 32 codes256
+    const int8_t* codes32;   // [cols] codes of small groups
+    const float* scales32;   // [cols / 32]
+    const int16_t* sums;     // [cols / 32] sums of 32 codes32
 };
 
 constexpr int max_tile_batch = 64;  // activation rows of one tile call
@@ -43,7 +43,7 @@ struct DeltaToken {
 
 // One attention tile (64 positions of one KV head) under up to max_queries query vectors.
 struct AttentionTile {
-    const uint8_t* keys;    // KV codec blocks (kv_codec.h)
+    const uint8_t* keys;  // KV codec blocks (kv_codec.h)
     const uint8_t* values;
     int dim;
     int queries;

@@ -28,9 +28,7 @@ public:
         return keys(page, layer, head) + codec.block_bytes;
     }
 
-    void copy(int from, int to) {
-        std::memcpy(keys(to, 0, 0), keys(from, 0, 0), page_bytes_);
-    }
+    void copy(int from, int to) { std::memcpy(keys(to, 0, 0), keys(from, 0, 0), page_bytes_); }
 
     const KvCodec codec;
 

@@ -6,7 +6,8 @@ namespace {
 
 int count_delta_layers(const Model& model) {
     int n = 0;
-    for (const Layer& layer : model.layers) n += layer.kind == LayerKind::delta_net;
+    for (const Layer& layer : model.layers)
+        n += layer.kind == LayerKind::delta_net;
     return n;
 }
 
@@ -21,7 +22,8 @@ ModelWeights::ModelWeights(const Model& model, bool with_mtp, ThreadPool& pool)
       output_norm(model.output_norm.f32()),
       store_(model, pool),
       conv_(conv_floats(model.hparams) * count_delta_layers(model), "convolution weights") {
-    for (const Layer& layer : model.layers) layers.push_back(layer_weights(layer, model.hparams));
+    for (const Layer& layer : model.layers)
+        layers.push_back(layer_weights(layer, model.hparams));
     output = store_.matrix(model.output);
     if (!with_mtp) return;
     const Mtp& from = *model.mtp;

@@ -41,9 +41,7 @@ void mtp_draft(Worker& worker, const Machine& m, const MtpWeights& w, const MtpB
     join_inputs(worker, m, w, rows);
     layer(worker, m, w.layer, rows.batch);
     norm_rows(worker, m, w.head_norm, n_rows, forms_of({&w.head}));
-    worker.share(n_rows, [&](int r) {
-        std::copy_n(m.scratch.input.row(r, n), n, rows.after[r]);
-    });
+    worker.share(n_rows, [&](int r) { std::copy_n(m.scratch.input.row(r, n), n, rows.after[r]); });
     multiply(worker, m.kernels, m.scratch.input, n_rows, {{&w.head, logits}});
     worker.barrier();
 }

@@ -36,8 +36,9 @@ struct Scratch {
 
     size_t bytes() const {
         size_t floats = 0;
-        for (const Pages<float>* pages : {&x, &hidden, &rotation, &qkv, &mixed, &gate, &up, &key,
-                                          &value, &alpha, &beta, &totals, &partials, &draft_state}) {
+        for (const Pages<float>* pages :
+             {&x, &hidden, &rotation, &qkv, &mixed, &gate, &up, &key, &value, &alpha, &beta,
+              &totals, &partials, &draft_state}) {
             floats += pages->size();
         }
         return floats * sizeof(float) + input.bytes();
@@ -46,20 +47,20 @@ struct Scratch {
     size_t rows(int columns) const { return static_cast<size_t>(n_rows) * columns; }
 
     int n_rows;
-    Activations input;       // of the next matrix products
-    Pages<float> x;          // residual stream [n_embd]
-    Pages<float> hidden;     // post-norm hidden [n_embd]
-    Pages<float> rotation;   // cosines, then sines [rope_dim / 2] each
-    Pages<float> qkv;        // DeltaNet: raw q | k | v; attention: q and gate of every head
-    Pages<float> mixed;      // DeltaNet: q | k | v after convolution and norms
-    Pages<float> gate;       // DeltaNet: z; FFN: gate
+    Activations input;      // of the next matrix products
+    Pages<float> x;         // residual stream [n_embd]
+    Pages<float> hidden;    // post-norm hidden [n_embd]
+    Pages<float> rotation;  // cosines, then sines [rope_dim / 2] each
+    Pages<float> qkv;       // DeltaNet: raw q | k | v; attention: q and gate of every head
+    Pages<float> mixed;     // DeltaNet: q | k | v after convolution and norms
+    Pages<float> gate;      // DeltaNet: z; FFN: gate
     Pages<float> up;
     Pages<float> key, value;
-    Pages<float> alpha, beta;    // raw, then decay and beta [n_v_heads]
-    Pages<float> totals;         // attention: folded splits [n_heads][max, sum, out]
+    Pages<float> alpha, beta;  // raw, then decay and beta [n_v_heads]
+    Pages<float> totals;       // attention: folded splits [n_heads][max, sum, out]
     int n_partials;
-    Pages<float> partials;       // attention: splits not yet folded
-    Pages<float> draft_state;    // one S for each thread
+    Pages<float> partials;                        // attention: splits not yet folded
+    Pages<float> draft_state;                     // one S for each thread
     std::vector<std::vector<DeltaToken>> tokens;  // for each thread
 };
 

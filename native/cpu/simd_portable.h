@@ -21,15 +21,18 @@ struct Simd {
     }
     template <int shift>  // left when positive, right when negative; then masked
     static U8 shift_mask(U8 a, int mask) {
-        for (uint8_t& x : a.v) x = (uint8_t)((shift >= 0 ? x << shift : x >> -shift) & mask);
+        for (uint8_t& x : a.v)
+            x = (uint8_t)((shift >= 0 ? x << shift : x >> -shift) & mask);
         return a;
     }
     static U8 bit_or(U8 a, U8 b) {
-        for (int i = 0; i < 4 * lanes; ++i) a.v[i] |= b.v[i];
+        for (int i = 0; i < 4 * lanes; ++i)
+            a.v[i] |= b.v[i];
         return a;
     }
     static U8 lookup(const uint8_t* table, U8 a) {
-        for (uint8_t& x : a.v) x = table[x];
+        for (uint8_t& x : a.v)
+            x = table[x];
         return a;
     }
 
@@ -38,41 +41,48 @@ struct Simd {
     static I32 dot(const U8* codes, const int8_t* x, I32 start) {
         for (int i = 0; i < count; ++i) {
             for (int lane = 0; lane < lanes; ++lane) {
-                for (int k = 0; k < 4; ++k) start.v[lane] += codes[i].v[4 * lane + k] * x[4 * i + k];
+                for (int k = 0; k < 4; ++k)
+                    start.v[lane] += codes[i].v[4 * lane + k] * x[4 * i + k];
             }
         }
         return start;
     }
     // sum + low bytes' plane: two unsigned bytes a lane times two int16 of x
     static I32 dot_pair(I32 sum, const uint8_t* bytes, const int16_t* x) {
-        for (int i = 0; i < lanes; ++i) sum.v[i] += bytes[2 * i] * x[0] + bytes[2 * i + 1] * x[1];
+        for (int i = 0; i < lanes; ++i)
+            sum.v[i] += bytes[2 * i] * x[0] + bytes[2 * i + 1] * x[1];
         return sum;
     }
 
     static I32 set_int(int x) {
         I32 r;
-        for (int32_t& y : r.v) y = x;
+        for (int32_t& y : r.v)
+            y = x;
         return r;
     }
     template <bool is_signed>
     static I32 load_bytes(const uint8_t* p) {
         I32 r;
-        for (int i = 0; i < lanes; ++i) r.v[i] = is_signed ? (int8_t)p[i] : p[i];
+        for (int i = 0; i < lanes; ++i)
+            r.v[i] = is_signed ? (int8_t)p[i] : p[i];
         return r;
     }
     static I32 multiply_add(I32 sum, I32 a, I32 b) {
-        for (int i = 0; i < lanes; ++i) sum.v[i] += a.v[i] * b.v[i];
+        for (int i = 0; i < lanes; ++i)
+            sum.v[i] += a.v[i] * b.v[i];
         return sum;
     }
     static F32 to_float(I32 a) {
         F32 r;
-        for (int i = 0; i < lanes; ++i) r.v[i] = (float)a.v[i];
+        for (int i = 0; i < lanes; ++i)
+            r.v[i] = (float)a.v[i];
         return r;
     }
 
     static F32 set(float x) {
         F32 r;
-        for (float& y : r.v) y = x;
+        for (float& y : r.v)
+            y = x;
         return r;
     }
     static F32 load(const float* p) {
@@ -82,39 +92,47 @@ struct Simd {
     }
     static F32 load_half(const uint16_t* p) {
         F32 r;
-        for (int i = 0; i < lanes; ++i) r.v[i] = half_to_float(p[i]);
+        for (int i = 0; i < lanes; ++i)
+            r.v[i] = half_to_float(p[i]);
         return r;
     }
     static F32 load_bfloat(const uint16_t* p) {
         F32 r;
-        for (int i = 0; i < lanes; ++i) r.v[i] = bfloat_to_float(p[i]);
+        for (int i = 0; i < lanes; ++i)
+            r.v[i] = bfloat_to_float(p[i]);
         return r;
     }
     static F32 load_int8(const int8_t* p) {
         F32 r;
-        for (int i = 0; i < lanes; ++i) r.v[i] = p[i];
+        for (int i = 0; i < lanes; ++i)
+            r.v[i] = p[i];
         return r;
     }
     static void store(float* p, F32 a) { memcpy(p, a.v, sizeof a.v); }
     static F32 add(F32 a, F32 b) {
-        for (int i = 0; i < lanes; ++i) a.v[i] += b.v[i];
+        for (int i = 0; i < lanes; ++i)
+            a.v[i] += b.v[i];
         return a;
     }
     static F32 sub(F32 a, F32 b) {
-        for (int i = 0; i < lanes; ++i) a.v[i] -= b.v[i];
+        for (int i = 0; i < lanes; ++i)
+            a.v[i] -= b.v[i];
         return a;
     }
     static F32 mul(F32 a, F32 b) {
-        for (int i = 0; i < lanes; ++i) a.v[i] *= b.v[i];
+        for (int i = 0; i < lanes; ++i)
+            a.v[i] *= b.v[i];
         return a;
     }
     static F32 fma(F32 a, F32 b, F32 c) {
-        for (int i = 0; i < lanes; ++i) c.v[i] = fmaf(a.v[i], b.v[i], c.v[i]);
+        for (int i = 0; i < lanes; ++i)
+            c.v[i] = fmaf(a.v[i], b.v[i], c.v[i]);
         return c;
     }
     // a * b - c
     static F32 fms(F32 a, F32 b, F32 c) {
-        for (int i = 0; i < lanes; ++i) c.v[i] = fmaf(a.v[i], b.v[i], -c.v[i]);
+        for (int i = 0; i < lanes; ++i)
+            c.v[i] = fmaf(a.v[i], b.v[i], -c.v[i]);
         return c;
     }
 };

@@ -9,14 +9,15 @@
 
 namespace oj::cpu {
 
-// Floats of one state: per DeltaNet layer the last raw inputs of the convolution [taps - 1][channels]
-// and S of every V head (kernels.h), then the post-norm hidden of the last history row.
+// Floats of one state: per DeltaNet layer the last raw inputs of the convolution [taps -
+// 1][channels] and S of every V head (kernels.h), then the post-norm hidden of the last history
+// row.
 struct StateLayout {
     int n_layers;
     int n_embd;
     int channels;
-    int past_rows;   // taps - 1
-    int head_floats; // of one S
+    int past_rows;    // taps - 1
+    int head_floats;  // of one S
     int n_heads;
 
     StateLayout(const Hparams& h, int n_delta_layers)
@@ -42,10 +43,10 @@ struct StateLayout {
 };
 
 struct RecordRow {
-    float* raw;     // [channels]
-    float* mixed;   // [channels] after convolution, SiLU and norms: q | k | v
-    float* decay;   // [n_heads]
-    float* beta;    // [n_heads]
+    float* raw;    // [channels]
+    float* mixed;  // [channels] after convolution, SiLU and norms: q | k | v
+    float* decay;  // [n_heads]
+    float* beta;   // [n_heads]
 };
 
 class States {
@@ -71,9 +72,9 @@ public:
     }
 
     RecordRow record(int slot, int layer, int row) const {
-        float* raw = records_.data() + slot * layout_.record_floats() +
-                     (static_cast<size_t>(layer) * OJ_MAX_DRAFTS + row) *
-                         layout_.record_row_floats();
+        float* raw =
+            records_.data() + slot * layout_.record_floats() +
+            (static_cast<size_t>(layer) * OJ_MAX_DRAFTS + row) * layout_.record_row_floats();
         float* gates = raw + 2 * layout_.channels;
         return {raw, raw + layout_.channels, gates, gates + layout_.n_heads};
     }

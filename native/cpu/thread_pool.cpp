@@ -46,7 +46,8 @@ int ThreadPool::default_threads() {
 }
 
 ThreadPool::ThreadPool(int threads) : count_(threads) {
-    for (int i = 1; i < count_; ++i) workers_.emplace_back([this, i] { work(i); });
+    for (int i = 1; i < count_; ++i)
+        workers_.emplace_back([this, i] { work(i); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -56,7 +57,8 @@ ThreadPool::~ThreadPool() {
         job_number_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
+    for (std::thread& worker : workers_)
+        worker.join();
 }
 
 void ThreadPool::run(const std::function<void(Worker&)>& job) {
@@ -122,7 +124,8 @@ void ThreadPool::barrier(bool is_caller) {
     auto ready = [&] { return phase_.load(std::memory_order_acquire) != phase; };
     if (spin(spins_in_step, ready)) return;
     auto start = Clock::now();
-    while (!spin(spins_in_step, ready)) sched_yield();
+    while (!spin(spins_in_step, ready))
+        sched_yield();
     if (is_caller) stalled_ += Clock::now() - start;
 }
 

@@ -28,7 +28,8 @@ public:
     // but n, and no item's result may depend on it.
     template <class F>
     void share(int n, F&& f) const {
-        for (int i = index_; i < n; i += count_) f(i);
+        for (int i = index_; i < n; i += count_)
+            f(i);
     }
 
 private:

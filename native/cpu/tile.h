@@ -31,14 +31,14 @@ constexpr int steps = 8;  // of a chunk
 // The facts of one block type that packing and kernels share. `offset` is what an unsigned code is
 // above its value; kernels take it out with the sums of the activations.
 struct TileFormat {
-    int code_bits;   // 4 or 8
-    int high_bits;   // 0, 1 or 2
-    int group;       // columns of one d and of one activation scale
-    int sub;         // columns of one integer scale, 0 when there is none
+    int code_bits;  // 4 or 8
+    int high_bits;  // 0, 1 or 2
+    int group;      // columns of one d and of one activation scale
+    int sub;        // columns of one integer scale, 0 when there is none
     bool signed_scales;
-    bool has_mins;   // integer minima per sub-block
-    bool has_m;      // half plane m
-    bool lookup;     // codes index iq4_values
+    bool has_mins;  // integer minima per sub-block
+    bool has_m;     // half plane m
+    bool lookup;    // codes index iq4_values
     int offset;
 
     constexpr size_t codes_bytes(int n) const { return n * 64 * (code_bits == 4 ? 4 : 8); }
@@ -84,19 +84,30 @@ constexpr TileFormat format_iq4_nl = {4, 0, small_group, 0, false, false, false,
 // The format of a quantised type; nullptr for F32, F16 and BF16, which are read as they are.
 inline const TileFormat* find_tile_format(BlockType type) {
     switch (type) {
-        case BlockType::Q4_K: return &format_q4_k;
-        case BlockType::Q5_K: return &format_q5_k;
-        case BlockType::Q6_K: return &format_q6_k;
-        case BlockType::IQ4_XS: return &format_iq4_xs;
-        case BlockType::Q8_0: return &format_q8_0;
-        case BlockType::Q4_0: return &format_q4_0;
-        case BlockType::Q4_1: return &format_q4_1;
-        case BlockType::Q5_0: return &format_q5_0;
-        case BlockType::Q5_1: return &format_q5_1;
-        case BlockType::IQ4_NL: return &format_iq4_nl;
+        case BlockType::Q4_K:
+            return &format_q4_k;
+        case BlockType::Q5_K:
+            return &format_q5_k;
+        case BlockType::Q6_K:
+            return &format_q6_k;
+        case BlockType::IQ4_XS:
+            return &format_iq4_xs;
+        case BlockType::Q8_0:
+            return &format_q8_0;
+        case BlockType::Q4_0:
+            return &format_q4_0;
+        case BlockType::Q4_1:
+            return &format_q4_1;
+        case BlockType::Q5_0:
+            return &format_q5_0;
+        case BlockType::Q5_1:
+            return &format_q5_1;
+        case BlockType::IQ4_NL:
+            return &format_iq4_nl;
         case BlockType::F32:
         case BlockType::F16:
-        case BlockType::BF16: break;
+        case BlockType::BF16:
+            break;
     }
     return nullptr;
 }

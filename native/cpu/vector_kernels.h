@@ -14,13 +14,15 @@ inline float largest_magnitude(const float* x, int n) {
 inline float quantize_group(const float* x, int n, int8_t* codes) {
     float largest = largest_magnitude(x, n);
     float factor = quantize_factor(largest);
-    for (int i = 0; i < n; ++i) codes[i] = (int8_t)quantize_code(x[i], factor);
+    for (int i = 0; i < n; ++i)
+        codes[i] = (int8_t)quantize_code(x[i], factor);
     return quantize_scale(largest);
 }
 
 inline int16_t sum_codes(const int8_t* codes, int n) {
     int sum = 0;
-    for (int i = 0; i < n; ++i) sum += codes[i];
+    for (int i = 0; i < n; ++i)
+        sum += codes[i];
     return (int16_t)sum;
 }
 
@@ -29,8 +31,10 @@ void quantize256(const float* x, int n, int8_t* codes, float* scales, int16_t* s
     for (int i = 0; i < n; i += super_group) {
         scales[i / super_group] = quantize_group(x + i, super_group, codes + i);
     }
-    for (int i = 0; i < n; i += 16) sums16[i / 16] = sum_codes(codes + i, 16);
-    for (int i = 0; i < n / 32; ++i) sums32[i] = (int16_t)(sums16[2 * i] + sums16[2 * i + 1]);
+    for (int i = 0; i < n; i += 16)
+        sums16[i / 16] = sum_codes(codes + i, 16);
+    for (int i = 0; i < n / 32; ++i)
+        sums32[i] = (int16_t)(sums16[2 * i] + sums16[2 * i + 1]);
 }
 
 void quantize32(const float* x, int n, int8_t* codes, float* scales, int16_t* sums) {
@@ -42,7 +46,8 @@ void quantize32(const float* x, int n, int8_t* codes, float* scales, int16_t* su
 
 inline float sum_squares(const float* x, int n) {
     Simd::F32 acc[sum_registers];
-    for (int i = 0; i < sum_registers; ++i) acc[i] = Simd::set(0.0f);
+    for (int i = 0; i < sum_registers; ++i)
+        acc[i] = Simd::set(0.0f);
     for (int k = 0; k < n; k += sum_lanes) {
         for (int i = 0; i < sum_registers; ++i) {
             Simd::F32 v = Simd::load(x + k + i * Simd::lanes);
@@ -54,28 +59,35 @@ inline float sum_squares(const float* x, int n) {
 
 void rms_norm(const float* x, const float* weight, int n, float eps, float* out) {
     float scale = inverse_sqrt(sum_squares(x, n) / (float)n + eps);
-    for (int i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
+    for (int i = 0; i < n; ++i)
+        out[i] = x[i] * scale * weight[i];
 }
 
 void l2_norm(float* x, int n, float eps, float scale) {
     float factor = inverse_sqrt(sum_squares(x, n) + eps) * scale;
-    for (int i = 0; i < n; ++i) x[i] = x[i] * factor;
+    for (int i = 0; i < n; ++i)
+        x[i] = x[i] * factor;
 }
 
 void silu_mul(const float* gate, const float* up, int n, float* out) {
-    for (int i = 0; i < n; ++i) out[i] = silu_f32(gate[i]) * up[i];
+    for (int i = 0; i < n; ++i)
+        out[i] = silu_f32(gate[i]) * up[i];
 }
 
 void sigmoid_mul(const float* x, const float* gate, int n, float* out) {
-    for (int i = 0; i < n; ++i) out[i] = x[i] * sigmoid_f32(gate[i]);
+    for (int i = 0; i < n; ++i)
+        out[i] = x[i] * sigmoid_f32(gate[i]);
 }
 
 void conv_silu(const float* const* in, const float* weight, int weight_stride, int taps, int n,
                float* out) {
-    for (int i = 0; i < n; ++i) out[i] = weight[i] * in[0][i];
+    for (int i = 0; i < n; ++i)
+        out[i] = weight[i] * in[0][i];
     for (int t = 1; t < taps; ++t) {
         const float* w = weight + (int64_t)t * weight_stride;
-        for (int i = 0; i < n; ++i) out[i] = fmaf(w[i], in[t][i], out[i]);
+        for (int i = 0; i < n; ++i)
+            out[i] = fmaf(w[i], in[t][i], out[i]);
     }
-    for (int i = 0; i < n; ++i) out[i] = silu_f32(out[i]);
+    for (int i = 0; i < n; ++i)
+        out[i] = silu_f32(out[i]);
 }

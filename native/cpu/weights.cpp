@@ -28,7 +28,8 @@ void nibbles(const uint8_t* qs, uint8_t* codes) {
 }
 
 void add_fifth_bits(const uint8_t qh[4], uint8_t* codes) {
-    for (int i = 0; i < 32; ++i) codes[i] |= ((qh[i / 8] >> (i % 8)) & 1) << 4;
+    for (int i = 0; i < 32; ++i)
+        codes[i] |= ((qh[i / 8] >> (i % 8)) & 1) << 4;
 }
 
 template <class Block>
@@ -38,7 +39,8 @@ const Block& block_at(const uint8_t* row, int index) {
 
 Chunk unpack_q4_k(const BlockQ4_K& block, int s) {
     Chunk chunk = {};
-    for (int i = 0; i < 32; ++i) chunk.codes[i] = (block.qs[32 * (s / 2) + i] >> (4 * (s & 1))) & 15;
+    for (int i = 0; i < 32; ++i)
+        chunk.codes[i] = (block.qs[32 * (s / 2) + i] >> (4 * (s & 1))) & 15;
     unpack_scale_min(block.scales, s, &chunk.scales[0], &chunk.min);
     chunk.d = block.d;
     chunk.m = block.dmin;
@@ -83,7 +85,8 @@ Chunk unpack_iq4_xs(const BlockIQ4_XS& block, int s) {
 
 Chunk unpack_q8_0(const BlockQ8_0& block) {
     Chunk chunk = {};
-    for (int i = 0; i < 32; ++i) chunk.codes[i] = static_cast<uint8_t>(block.qs[i] + 128);
+    for (int i = 0; i < 32; ++i)
+        chunk.codes[i] = static_cast<uint8_t>(block.qs[i] + 128);
     chunk.d = block.d;
     return chunk;
 }
@@ -113,14 +116,22 @@ Chunk with_m(Chunk chunk, const Block& block) {
 Chunk unpack(BlockType type, const uint8_t* row, int c) {
     int super = c / block_chunks, s = c % block_chunks;
     switch (type) {
-        case BlockType::Q4_K: return unpack_q4_k(block_at<BlockQ4_K>(row, super), s);
-        case BlockType::Q5_K: return unpack_q5_k(block_at<BlockQ5_K>(row, super), s);
-        case BlockType::Q6_K: return unpack_q6_k(block_at<BlockQ6_K>(row, super), s);
-        case BlockType::IQ4_XS: return unpack_iq4_xs(block_at<BlockIQ4_XS>(row, super), s);
-        case BlockType::Q8_0: return unpack_q8_0(block_at<BlockQ8_0>(row, c));
-        case BlockType::Q4_0: return unpack_four_bits(block_at<BlockQ4_0>(row, c));
-        case BlockType::IQ4_NL: return unpack_four_bits(block_at<BlockIQ4_NL>(row, c));
-        case BlockType::Q5_0: return unpack_five_bits(block_at<BlockQ5_0>(row, c));
+        case BlockType::Q4_K:
+            return unpack_q4_k(block_at<BlockQ4_K>(row, super), s);
+        case BlockType::Q5_K:
+            return unpack_q5_k(block_at<BlockQ5_K>(row, super), s);
+        case BlockType::Q6_K:
+            return unpack_q6_k(block_at<BlockQ6_K>(row, super), s);
+        case BlockType::IQ4_XS:
+            return unpack_iq4_xs(block_at<BlockIQ4_XS>(row, super), s);
+        case BlockType::Q8_0:
+            return unpack_q8_0(block_at<BlockQ8_0>(row, c));
+        case BlockType::Q4_0:
+            return unpack_four_bits(block_at<BlockQ4_0>(row, c));
+        case BlockType::IQ4_NL:
+            return unpack_four_bits(block_at<BlockIQ4_NL>(row, c));
+        case BlockType::Q5_0:
+            return unpack_five_bits(block_at<BlockQ5_0>(row, c));
         case BlockType::Q4_1: {
             const BlockQ4_1& block = block_at<BlockQ4_1>(row, c);
             return with_m(unpack_four_bits(block), block);
@@ -129,7 +140,8 @@ Chunk unpack(BlockType type, const uint8_t* row, int c) {
             const BlockQ5_1& block = block_at<BlockQ5_1>(row, c);
             return with_m(unpack_five_bits(block), block);
         }
-        default: return {};
+        default:
+            return {};
     }
 }
 
@@ -169,7 +181,8 @@ void put_high_bits(const TileFormat& format, const Chunk& chunk, int row, uint8_
             planes[step / 4] |= bits << (2 * (step % 4));
         }
     }
-    for (int i = 0; i < format.high_bits; ++i) put_step(high + 64 * i, row, planes[i]);
+    for (int i = 0; i < format.high_bits; ++i)
+        put_step(high + 64 * i, row, planes[i]);
 }
 
 void put_half(uint8_t* plane, int row, uint16_t value) {
@@ -231,12 +244,13 @@ std::vector<const Tensor*> matrices(const Model& model) {
     auto add_layer = [&](const Layer& layer) {
         for (const Tensor* tensor :
              {&layer.ffn_gate, &layer.ffn_up, &layer.ffn_down, &layer.attn_q, &layer.attn_k,
-              &layer.attn_v, &layer.attn_output, &layer.attn_qkv, &layer.attn_gate,
-              &layer.ssm_beta, &layer.ssm_alpha, &layer.ssm_out}) {
+              &layer.attn_v, &layer.attn_output, &layer.attn_qkv, &layer.attn_gate, &layer.ssm_beta,
+              &layer.ssm_alpha, &layer.ssm_out}) {
             add(*tensor);
         }
     };
-    for (const Layer& layer : model.layers) add_layer(layer);
+    for (const Layer& layer : model.layers)
+        add_layer(layer);
     if (model.mtp) {
         add_layer(model.mtp->layer);
         add(model.mtp->eh_proj);
@@ -297,7 +311,8 @@ Matrix WeightStore::matrix(const Tensor& tensor) const {
 
 size_t WeightStore::bytes_needed(const Model& model) {
     size_t bytes = 0;
-    for (const Tensor* tensor : matrices(model)) bytes += packed_bytes(*tensor);
+    for (const Tensor* tensor : matrices(model))
+        bytes += packed_bytes(*tensor);
     return bytes;
 }
 

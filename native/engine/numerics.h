@@ -25,7 +25,8 @@
 //     s = S[k][v] * decay;  m_j = sum over k % 4 == j of fma(s, key[k], m_j), ascending;
 //     m = (m_0 + m_1) + (m_2 + m_3);  delta = beta * (value[v] - m);
 //     S[k][v] = fma(key[k], delta, s);  o likewise from S[k][v] * query[k]
-//   with query already scaled by 1 / sqrt(head size). Prefill, decode, drafts and replay all do this.
+//   with query already scaled by 1 / sqrt(head size). Prefill, decode, drafts and replay all do
+//   this.
 //
 // Attention: splits of kv_split absolute positions, each from a fresh (max, sum, out); inside a
 // split, tiles of kv_page positions ascending with online softmax; splits are folded left to right.
@@ -45,13 +46,13 @@
 
 namespace oj {
 
-constexpr int k_segment = 2048;  // columns of one K segment of every matrix product
-constexpr int sum_lanes = 32;    // partial sums of float products and of sums of squares
-constexpr int super_group = 256; // activations of one scale, for 256-element block types
-constexpr int small_group = 32;  // activations of one scale, for 32-element block types
-constexpr int kv_page = 64;      // positions of one KV page and of one attention tile
-constexpr int kv_split = 256;    // positions of one attention split
-constexpr int kv_group = 32;     // head dimensions of one KV scale and of one score partial
+constexpr int k_segment = 2048;   // columns of one K segment of every matrix product
+constexpr int sum_lanes = 32;     // partial sums of float products and of sums of squares
+constexpr int super_group = 256;  // activations of one scale, for 256-element block types
+constexpr int small_group = 32;   // activations of one scale, for 32-element block types
+constexpr int kv_page = 64;       // positions of one KV page and of one attention tile
+constexpr int kv_split = 256;     // positions of one attention split
+constexpr int kv_group = 32;      // head dimensions of one KV scale and of one score partial
 
 OJ_NUMERIC float bits_to_float(uint32_t bits) {
     float value;
@@ -68,7 +69,8 @@ OJ_NUMERIC uint32_t float_to_bits(float value) {
 // The fixed reduction of 32 partial sums: halves are added until one is left.
 OJ_NUMERIC float lane_tree(float* lanes) {
     for (int width = sum_lanes / 2; width > 0; width /= 2) {
-        for (int i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
+        for (int i = 0; i < width; ++i)
+            lanes[i] = lanes[i] + lanes[i + width];
     }
     return lanes[0];
 }
@@ -78,9 +80,10 @@ OJ_NUMERIC float lane_tree(float* lanes) {
 OJ_NUMERIC float half_to_float(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
     uint32_t magnitude = half & 0x7fffu;
-    if (magnitude >= 0x7c00u) return bits_to_float(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+    if (magnitude >= 0x7c00u)
+        return bits_to_float(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
     // Subnormal halves become exact through a multiplication; normal ones are rebiased by it too.
-    float value = bits_to_float(magnitude << 13) * bits_to_float(0x77800000u); // 2^112
+    float value = bits_to_float(magnitude << 13) * bits_to_float(0x77800000u);  // 2^112
     return bits_to_float(float_to_bits(value) | sign);
 }
 
@@ -90,8 +93,8 @@ OJ_NUMERIC uint16_t float_to_half(float value) {
     uint32_t sign = (bits >> 16) & 0x8000u;
     bits &= 0x7fffffffu;
     if (bits > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
-    if (bits >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); // rounds to infinity
-    if (bits < 0x38800000u) { // subnormal half: adding 0.5 rounds at 2^-24
+    if (bits >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);  // rounds to infinity
+    if (bits < 0x38800000u) {  // subnormal half: adding 0.5 rounds at 2^-24
         float rounded = bits_to_float(bits) + 0.5f;
         return (uint16_t)(sign | (float_to_bits(rounded) - 0x3f000000u));
     }
@@ -148,7 +151,7 @@ OJ_NUMERIC float exp_f32(float x) {
     float shifted = fmaf(x, 1.44269504f, 12582912.0f);
     float n = shifted - 12582912.0f;
     int exponent = (int)(float_to_bits(shifted) & 0x3fffffu) - 0x200000;
-    float r = fmaf(n, -0.693145752f, x); // ln 2 in two parts; the first is exact times n
+    float r = fmaf(n, -0.693145752f, x);  // ln 2 in two parts; the first is exact times n
     r = fmaf(n, -1.42860677e-6f, r);
     float p = 1.98412698e-4f;
     p = fmaf(p, r, 1.38888889e-3f);
@@ -167,9 +170,9 @@ OJ_NUMERIC float exp_f32(float x) {
 // log(1 + e) for e >= 0.
 OJ_NUMERIC float log1p_f32(float e) {
     float u = 1.0f + e;
-    float lost = (e - (u - 1.0f)) / u; // what the addition rounded away
+    float lost = (e - (u - 1.0f)) / u;  // what the addition rounded away
     uint32_t bits = float_to_bits(u);
-    int exponent = (int)((bits - 0x3f3504f3u) >> 23); // mantissa in [sqrt(1/2), sqrt(2))
+    int exponent = (int)((bits - 0x3f3504f3u) >> 23);  // mantissa in [sqrt(1/2), sqrt(2))
     float mantissa = bits_to_float(bits - ((uint32_t)exponent << 23));
     float f = mantissa - 1.0f;
     float s = f / (2.0f + f);
@@ -208,7 +211,7 @@ struct SinCos {
 // Rotation angle position * frequency in double, so that position 262,143 is as exact as 0.
 OJ_NUMERIC SinCos rope_rotation(int position, double frequency) {
     double angle = (double)position * frequency;
-    double quarter = floor(fma(angle, 0.63661977236758134308, 0.5)); // 2 / pi
+    double quarter = floor(fma(angle, 0.63661977236758134308, 0.5));  // 2 / pi
     double r = fma(quarter, -1.57079632679489655800, angle);
     r = fma(quarter, -6.12323399573676603587e-17, r);
     double r2 = r * r;
@@ -239,4 +242,4 @@ OJ_NUMERIC SinCos rope_rotation(int position, double frequency) {
     return result;
 }
 
-} // namespace oj
+}  // namespace oj

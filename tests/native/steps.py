@@ -58,11 +58,14 @@ class Stepper:
             "max_rows": 128,
             "mtp": 0,
         } | options
-        self.slot_pages = settings["n_pages"] // settings["n_slots"]
+        self.slot_pages = settings["n_pages"] // max(1, settings["n_slots"])
         self.n_vocab, self.n_embd = self.model.info.n_vocab, self.model.info.n_embd
         out = self.ffi.new("oj_backend **")
         self.native.call(
-            "oj_backend_open", self.model.handle, self.ffi.new("oj_backend_options *", settings), out
+            "oj_backend_open",
+            self.model.handle,
+            self.ffi.new("oj_backend_options *", settings),
+            out,
         )
         self.handle = out[0]
 
