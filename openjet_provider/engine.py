@@ -194,6 +194,10 @@ class Engine:
         request = ChatRequest(messages=messages, tools=tools)
         return len(self._open().format.prompt(request).tokens)
 
+    def tokenize(self, text: str) -> list[int]:
+        """The model's token ids of plain text."""
+        return list(self._open().format.tokenizer.encode(text))
+
     def stats(self) -> EngineStats:
         """Counters of the shared engine."""
         return self._open().core.stats()

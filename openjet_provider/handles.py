@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from openjet_provider.errors import InvalidRequestError
@@ -13,11 +14,45 @@ from openjet_provider.models import default_model
 
 if TYPE_CHECKING:
     from openjet_provider.engine import Engine
+    from openjet_provider.remote import RemoteEngine
 
 
 def server_url(base_url: str | None) -> str | None:
     """The server to attach to: what was given, else OPENJET_BASE_URL."""
     return base_url or os.environ.get("OPENJET_BASE_URL") or None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an engine is: in this process, or on a server, which has options of its own."""
+
+    model: str | None
+    options: dict[str, Any]
+    server: str | None
+    api_key: str | None
+
+    def open(self) -> Engine | RemoteEngine:
+        if self.server is not None:
+            from openjet_provider.remote import RemoteEngine
+
+            return RemoteEngine(self.server, self.model, api_key=self.api_key)
+        from openjet_provider.engine import Engine
+
+        try:
+            return Engine(self.model, **self.options)
+        except TypeError as error:  # a name that Engine does not have
+            raise InvalidRequestError(f"engine_options: {error}") from error
+
+
+def _place(
+    model: str | None,
+    options: Mapping[str, Any] | None,
+    base_url: str | None,
+    api_key: str | None,
+) -> _Place:
+    if server := server_url(base_url):
+        return _Place(model, {}, server, api_key)
+    return _Place(model or default_model(), dict(options or {}), None, None)
 
 
 class Handles:
@@ -28,37 +63,29 @@ class Handles:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: list[tuple[str, dict[str, Any], Engine]] = []
+        self._open: list[tuple[_Place, Engine | RemoteEngine]] = []
 
     def get(
         self,
         model: str | None,
         options: Mapping[str, Any] | None = None,
         base_url: str | None = None,
-    ) -> Engine:
-        """The engine of a model (None: the default one). Blocks while it opens.
+        api_key: str | None = None,
+    ) -> Engine | RemoteEngine:
+        """The engine of a model (None: the default one, or the server's). Blocks while it opens.
 
-        options: keyword arguments of Engine. Raises what Engine raises, and InvalidRequestError if
-        a server is asked for.
+        options: keyword arguments of Engine, for one in this process. base_url: a server to attach
+        to instead (None: OPENJET_BASE_URL, if set); api_key is for it. Raises what Engine and
+        RemoteEngine raise.
         """
-        if server := server_url(base_url):
-            raise InvalidRequestError(
-                f"base_url={server!r}: attaching to a server is not available in this version;"
-                " leave base_url and OPENJET_BASE_URL unset to run the model in this process"
-            )
-        model, options = model or default_model(), dict(options or {})
-        if engine := self._find(model, options):
+        place = _place(model, options, base_url, api_key)
+        if engine := self._find(place):
             return engine
-        from openjet_provider.engine import Engine
-
         with self._lock:
-            if engine := self._find(model, options):
+            if engine := self._find(place):
                 return engine
-            try:
-                engine = Engine(model, **options)
-            except TypeError as error:  # a name that Engine does not have
-                raise InvalidRequestError(f"engine_options: {error}") from error
-            self._open = [*self._open, (model, options, engine)]
+            engine = place.open()
+            self._open = [*self._open, (place, engine)]
             return engine
 
     async def aget(
@@ -66,22 +93,23 @@ class Handles:
         model: str | None,
         options: Mapping[str, Any] | None = None,
         base_url: str | None = None,
-    ) -> Engine:
+        api_key: str | None = None,
+    ) -> Engine | RemoteEngine:
         """`get` without blocking the event loop."""
-        if engine := self._find(model or default_model(), dict(options or {})):
+        if engine := self._find(_place(model, options, base_url, api_key)):
             return engine
-        return await asyncio.to_thread(self.get, model, options, base_url)
+        return await asyncio.to_thread(self.get, model, options, base_url, api_key)
 
     def close(self) -> None:
         """Give every handle back; the last user's frees the model. `get` opens again."""
         with self._lock:
             closing, self._open = self._open, []
-        for _, _, engine in closing:
+        for _, engine in closing:
             engine.close()
 
-    def _find(self, model: str, options: dict[str, Any]) -> Engine | None:
-        for name, used, engine in self._open:
-            if name == model and used == options:
+    def _find(self, place: _Place) -> Engine | RemoteEngine | None:
+        for known, engine in self._open:
+            if known == place:
                 return engine
         return None
 

@@ -26,8 +26,9 @@ from openjet_provider.handles import Handles, server_url
 from openjet_provider.models import default_model
 
 if TYPE_CHECKING:
-    from openjet_provider.chat.session import ChatStream
+    from openjet_provider.chat.stream import TurnStream
     from openjet_provider.engine import Engine
+    from openjet_provider.remote import RemoteEngine
 
 ToolLike = Mapping[str, Any] | type | Callable[..., Any] | BaseTool
 
@@ -56,7 +57,7 @@ _REQUEST_FIELDS = (
 
 
 class ChatOpenJet(BaseChatModel):
-    """A local model served by the OpenJet engine in this process.
+    """A local model served by the OpenJet engine, in this process or by `openjet serve`.
 
     The constructor does no work: the engine is opened by the first call and shared by every
     ChatOpenJet, LiteLLM call and Engine of the process that names the same model. All methods may
@@ -78,9 +79,9 @@ class ChatOpenJet(BaseChatModel):
     engine_options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of `openjet_provider.Engine`: agents, context, kv, device, backend, ..."""
     base_url: str | None = None
-    """A server to attach to. Not available in this version."""
+    """A server (`openjet serve`) to use instead of an engine in this process; OPENJET_BASE_URL."""
     api_key: Any = Field(default=None, exclude=True, repr=False)
-    """Accepted for compatibility; nothing in this process needs one."""
+    """For a server that asks for one (OPENJET_API_KEY); an engine in this process does not."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -126,7 +127,7 @@ class ChatOpenJet(BaseChatModel):
     """More options of a request, by the names of `openjet_provider.chat.types.ChatRequest`."""
 
     watch: Callable[[Any], None] | None = Field(default=None, exclude=True, repr=False)
-    """Called with the `ChatStream` of every request as it starts: its `stats` are live, from the
+    """Called with the `TurnStream` of every request as it starts: its `stats` are live, from the
     prompt being read on, and `cancel()` ends it. Runs in the caller's thread or event loop."""
 
     _handles: Handles = PrivateAttr(default_factory=Handles)
@@ -172,24 +173,26 @@ class ChatOpenJet(BaseChatModel):
             profile["max_input_tokens"] = profile["max_output_tokens"] = int(context)
         return profile
 
-    def _engine(self, model: str | None) -> Engine:
+    def _where(self, model: str | None) -> tuple[str | None, dict[str, Any], str | None, Any]:
+        """Model, engine options, server and its key."""
+        key = self.api_key
+        secret = key.get_secret_value() if hasattr(key, "get_secret_value") else key
+        return model or self.model, self.engine_options, self.base_url, secret
+
+    def _engine(self, model: str | None) -> Engine | RemoteEngine:
         """The engine of a model, opened at first use. Blocks while it opens."""
-        return self._with_context(
-            self._handles.get(model or self.model, self.engine_options, self.base_url)
-        )
+        return self._with_context(self._handles.get(*self._where(model)))
 
-    async def _aengine(self, model: str | None) -> Engine:
-        return self._with_context(
-            await self._handles.aget(model or self.model, self.engine_options, self.base_url)
-        )
+    async def _aengine(self, model: str | None) -> Engine | RemoteEngine:
+        return self._with_context(await self._handles.aget(*self._where(model)))
 
-    def _with_context(self, engine: Engine) -> Engine:
+    def _with_context(self, engine: Engine | RemoteEngine) -> Engine | RemoteEngine:
         if self.profile is not None:
             self.profile.setdefault("max_input_tokens", engine.context)
             self.profile.setdefault("max_output_tokens", engine.context)
         return engine
 
-    def _watched(self, stream: ChatStream) -> None:
+    def _watched(self, stream: TurnStream[Any]) -> None:
         if self.watch is not None:
             self.watch(stream)
 
@@ -345,7 +348,7 @@ class ChatOpenJet(BaseChatModel):
         if self.custom_get_token_ids is not None:
             return self.custom_get_token_ids(text)
         with langchain_errors():
-            return list(self._engine(None).format.tokenizer.encode(text))
+            return self._engine(None).tokenize(text)
 
     def get_num_tokens_from_messages(
         self, messages: list[BaseMessage], tools: Sequence[ToolLike] | None = None

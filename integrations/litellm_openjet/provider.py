@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from openjet_provider.chat.types import ChatRequest
     from openjet_provider.engine import Engine
+    from openjet_provider.remote import RemoteEngine
 
 _CLIENT_HEADER = "x-openjet-client"
 
@@ -45,7 +46,8 @@ _CAPABILITIES = {
 
 
 class OpenJetLLM(CustomLLM):  # type: ignore[misc]  # litellm is not checked
-    """Serves `openjet/<model>` from an engine in this process, opened at the first call.
+    """Serves `openjet/<model>` from an engine in this process, opened at the first call, or from
+    the server that `api_base` or OPENJET_BASE_URL names.
 
     Any thread, any event loop. Every method takes LiteLLM's keyword arguments. Options that the
     engine does not know are refused with BadRequestError, or dropped under `drop_params`. Errors of
@@ -90,7 +92,7 @@ class OpenJetLLM(CustomLLM):  # type: ignore[misc]  # litellm is not checked
         """Give the engines back; the last user's frees the model. A later call opens them again."""
         self._handles.close()
 
-    def _describe(self, engine: Engine) -> Engine:
+    def _describe(self, engine: Engine | RemoteEngine) -> Engine | RemoteEngine:
         """Tell LiteLLM the context of a model once it is known."""
         if engine.model_name not in self._described:
             self._described.add(engine.model_name)
@@ -98,9 +100,10 @@ class OpenJetLLM(CustomLLM):  # type: ignore[misc]  # litellm is not checked
         return engine
 
 
-def _where(call: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], str | None]:
-    """Model, engine options and server of a call."""
-    return call["model"], _options(call).get("engine_options") or {}, call.get("api_base")
+def _where(call: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], str | None, str | None]:
+    """Model, engine options, server and its key."""
+    options = _options(call).get("engine_options") or {}
+    return call["model"], options, call.get("api_base"), call.get("api_key")
 
 
 def _options(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from openjet_provider.chat.types import (
 from openjet_provider.chat.types import Usage as TokenCounts
 
 if TYPE_CHECKING:
-    from openjet_provider.chat.session import ChatStream
+    from openjet_provider.chat.stream import TurnStream
 
 # LiteLLM spends about a millisecond on every chunk: what arrives within this time, up to this many
 # deltas, travels as one.
@@ -78,7 +78,7 @@ class ChunkStream:
     Closing it, dropping it and cancelling the task that reads it end the request.
     """
 
-    def __init__(self, stream: ChatStream, model: str, response: ModelResponse) -> None:
+    def __init__(self, stream: TurnStream[Any], model: str, response: ModelResponse) -> None:
         self._stream = stream
         self._model = model
         self._id, self._created = response.id, response.created

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from openjet_provider.chat.options import chat_request
-from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult, ToolCallDelta
+from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult, ToolCallDelta, Usage
+from openjet_provider.generation import RequestStats
 from openjet_provider.server.errors import ApiError, refused
 from openjet_provider.server.http import EventStream, json_response, read_body, unless_gone
-from openjet_provider.server.schemas import ChatCompletionBody
+from openjet_provider.server.schemas import ChatCompletionBody, StreamOptions
 from openjet_provider.server.service import Service, client_name
 from openjet_provider.server.shapes import (
     DONE,
@@ -57,8 +58,9 @@ async def chat_completions(request: Request) -> Response:
     turn = await unless_gone(request, service.chat(to_request(body, client), PATH))
     model = service.engine.model_name
     if body.stream:
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
-        writer = ChatWriter(model, include_usage)
+        options = body.stream_options or StreamOptions()
+        live = (lambda: turn.stats) if options.continuous_usage_stats else None
+        writer = ChatWriter(model, bool(options.include_usage), live)
         return EventStream(turn, writer, service.settings)
     return json_response(completion(await unless_gone(request, turn.finish()), model))
 
@@ -114,14 +116,18 @@ class ChatWriter:
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, model: str, include_usage: bool) -> None:
+    def __init__(
+        self, model: str, include_usage: bool, live: Callable[[], RequestStats] | None
+    ) -> None:
+        """live: the counts so far, if every chunk is to have them."""
         self._head = {
             "id": new_id("chatcmpl-"),
             "object": "chat.completion.chunk",
             "created": now(),
             "model": model,
         }
-        self._usage: dict[str, None] = {"usage": None} if include_usage else {}
+        self._include_usage = include_usage
+        self._live = live
 
     def start(self) -> bytes:
         return self._chunk({"role": "assistant", "content": ""})
@@ -139,7 +145,7 @@ class ChatWriter:
 
     def end(self, result: ChatResult) -> bytes:
         out = self._chunk({}, finish=finish_reason(result.finish_reason))
-        if self._usage:
+        if self._include_usage:
             out += event({**self._head, "choices": [], "usage": usage_body(result.usage)})
         return out + DONE
 
@@ -154,7 +160,14 @@ class ChatWriter:
         finish: str | None = None,
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return event({**self._head, "choices": [choice], **self._usage})
+        return event({**self._head, "choices": [choice], **self._usage()})
+
+    def _usage(self) -> dict[str, Any]:
+        if self._live is not None:
+            stats = self._live()
+            counts = Usage(stats.prompt_tokens, stats.generated, stats.cached_tokens)
+            return {"usage": usage_body(counts)}
+        return {"usage": None} if self._include_usage else {}
 
 
 def _call(piece: ToolCallDelta) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class Body(BaseModel):
 
 class StreamOptions(Body):
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class SamplingBody(Body):

@@ -290,8 +290,9 @@ async def test_a_model_that_is_not_there(ask):
     await both_ways(call, litellm.NotFoundError, "openjet pull")
 
 
-async def test_attaching_to_a_server_is_refused_by_name(ask):
-    await both_ways(ask(api_base="http://localhost:1"), litellm.BadRequestError, "base_url")
+async def test_a_server_that_is_not_there(ask):
+    call = ask(api_base="http://localhost:1")
+    await both_ways(call, litellm.ServiceUnavailableError, "openjet serve")
 
 
 async def test_what_needs_constrained_decoding_is_refused_by_name(ask):
