@@ -44,15 +44,20 @@ void Runner::add(std::unique_ptr<Conversation> request) {
     running_.push_back(std::move(request));
 }
 
-// If somebody is reading what this request begins with too, it waits and resumes from there.
+// If somebody is reading what this request begins with too, or is about to store it as a live end,
+// the request waits and resumes from there.
 bool Runner::joins_shared_prefix(const Conversation& request, int32_t cached) {
     if (index_.n_total() == 0) return false;
     for (const auto& other : running_) {
-        if (other->ended || other->n_waiting() <= 1) continue;
+        if (!other->ended && other->n_waiting() <= 1) continue;
         const auto limit = static_cast<size_t>(std::min(request.n_tokens() - 1, other->n_tokens()));
         const auto differ = std::mismatch(request.tokens.begin(), request.tokens.begin() + limit,
                                           other->tokens.begin());
         const auto common = static_cast<int32_t>(differ.first - request.tokens.begin());
+        if (other->ended) {  // the next step stores all of it
+            if (other->computed > cached && common >= other->computed) return true;
+            continue;
+        }
         if (common < cached + kWorthWaiting || common <= other->computed) continue;
         auto cut = std::find_if(other->cuts.begin(), other->cuts.end(),
                                 [&](const Cut& known) { return known.length >= common; });

@@ -11,8 +11,8 @@
 
 #include "engine/engine.h"
 #include "engine/request.h"
-#include "hash_backend.h"
 #include "gguf_builder.h"
+#include "hash_backend.h"
 
 namespace oj::test {
 namespace {
@@ -143,7 +143,8 @@ public:
             answer.tokens.push_back(event.token);
             answer.logprobs.push_back(event.logprob.logprob);
             const std::string_view bytes = micro()->vocab.bytes(event.token);
-            answer.text += event.keep < 0 ? bytes : bytes.substr(0, static_cast<size_t>(event.keep));
+            answer.text +=
+                event.keep < 0 ? bytes : bytes.substr(0, static_cast<size_t>(event.keep));
         }
         return n;
     }
@@ -186,8 +187,8 @@ bool same(const Answer& a, const Answer& b) {
 
 // ---------------------------------------------------------------- equality and accounting
 
-// Conversations of several turns over a few shared prompts, in a pool too small for all of them, with
-// any draft depth, cancels in between: every answer is what the request gets alone.
+// Conversations of several turns over a few shared prompts, in a pool too small for all of them,
+// with any draft depth, cancels in between: every answer is what the request gets alone.
 void check_random_schedule(uint32_t seed) {
     std::mt19937 random(seed);
     const auto n_slots = static_cast<int32_t>(1 + random() % 6);
@@ -201,7 +202,8 @@ void check_random_schedule(uint32_t seed) {
         std::vector<std::pair<uint64_t, Ask>> asked;
         for (int i = 0; i < 5; ++i) {
             Ask ask;
-            if (!histories.empty() && random() % 3 > 0) ask.tokens = histories[random() % histories.size()];
+            if (!histories.empty() && random() % 3 > 0)
+                ask.tokens = histories[random() % histories.size()];
             if (ask.tokens.empty() || ask.tokens.size() > 400) ask.tokens = system;
             ask.boundaries = {static_cast<int32_t>(ask.tokens.size())};
             const auto more = random_tokens(random, static_cast<int32_t>(1 + random() % 80));
@@ -220,12 +222,13 @@ void check_random_schedule(uint32_t seed) {
             const Answer& answer = service.wait(id);
             const Answer expected = alone(ask);
             if (answer.finish == OJ_FINISH_CANCEL) {
-                const bool prefix = answer.tokens.size() <= expected.tokens.size() &&
-                                    std::equal(answer.tokens.begin(), answer.tokens.end(),
-                                               expected.tokens.begin());
+                const bool prefix =
+                    answer.tokens.size() <= expected.tokens.size() &&
+                    std::equal(answer.tokens.begin(), answer.tokens.end(), expected.tokens.begin());
                 expect(prefix, "a cancelled answer is the beginning of the whole one");
             } else {
-                expect(same(answer, expected), "alone and in company, seed " + std::to_string(seed));
+                expect(same(answer, expected),
+                       "alone and in company, seed " + std::to_string(seed));
             }
             ask.tokens.insert(ask.tokens.end(), answer.tokens.begin(), answer.tokens.end());
             histories.push_back(ask.tokens);
@@ -234,8 +237,8 @@ void check_random_schedule(uint32_t seed) {
     service.check_idle();
 }
 
-// The pool holds two whole contexts; four conversations that grow to a whole one each must make room
-// for each other and still say the same.
+// The pool holds two whole contexts; four conversations that grow to a whole one each must make
+// room for each other and still say the same.
 void check_preemption() {
     oj_engine_options options = small_engine(4, 12, 4);
     options.context = 6 * kPageSize;
@@ -293,22 +296,59 @@ void check_follow_up() {
 
 // A prefix that one conversation is reading is read once, also without a boundary at its end.
 void check_shared_prefix() {
-    Service service(small_engine(4, 128, 16));
+    const oj_engine_options options = small_engine(4, 128, 16);
+    HashBackend backend(micro()->hparams.n_vocab, options.backend);
+    Runner runner(*micro(), backend, options);
     std::mt19937 random(4);
     const std::vector<int32_t> system = random_tokens(random, 1000);
-    std::vector<uint64_t> ids;
+    std::vector<std::unique_ptr<Conversation>> waiting;
     for (int i = 0; i < 4; ++i) {
         Ask ask;
         ask.tokens = system;
-        for (int k = 0; k < 20; ++k)
-            ask.tokens.push_back(i == 0 ? 0 : 1 + (i + k * (i - 1)) % 5);
-        ask.draft = 0;
-        ids.push_back(service.submit(ask));
+        ask.tokens.resize(1020, i);
+        ask.max_tokens = 1;
+        waiting.push_back(make_conversation(*micro(), options, request_of(ask)));
     }
-    int32_t read = 0;
-    for (uint64_t id : ids)
-        read += 1020 - service.wait(id).stats.cached_tokens;
-    expect(read <= 1000 + 4 * 20 + 16, "a shared prefix is read once");
+    for (int step = 0; step < 200; ++step) {
+        for (auto& request : waiting) {
+            if (!request || runner.admit(*request) != Admission::admitted) continue;
+            expect(request->computed == (step == 0 ? 0 : 1000), "the first reads, the others join");
+            runner.add(std::move(request));
+        }
+        runner.step();
+    }
+    expect(backend.rows() == 1000 + 4 * 20, "a shared prefix is read once");
+    expect(runner.stats().running == 0 && runner.take_events().size() > 0, "all answered");
+}
+
+// The CPU backend under the engine: two threads of its own, drafts, reuse.
+void check_cpu_backend(const char* path) {
+    const auto model = std::make_shared<const Model>(load_model(path));
+    oj_engine_options options = small_engine(3, 24, 6);
+    options.backend.kind = OJ_BACKEND_CPU;
+    options.backend.threads = 2;
+    Engine engine(model, make_cpu_backend(*model, options.backend), options);
+    std::map<uint64_t, std::vector<int32_t>> tokens;
+    for (int round = 0; round < 2; ++round) {
+        std::vector<uint64_t> ids;
+        for (int32_t draft : {0, 2, 3}) {
+            Ask ask;
+            ask.tokens = {5, 6, 7, 5, 6, 7, 5, 6};
+            ask.boundaries = {6};
+            ask.max_tokens = 5;
+            ask.temperature = 0.7f;
+            ask.draft = draft;
+            ids.push_back(engine.submit(request_of(ask)));
+        }
+        size_t done = 0;
+        oj_event event;
+        while (done < ids.size() && engine.poll(&event, 1, 60000) == 1) {
+            if (event.kind == OJ_EVENT_TOKEN) tokens[event.request].push_back(event.token);
+            done += event.kind == OJ_EVENT_DONE;
+        }
+        for (uint64_t id : ids)
+            expect(tokens[id].size() == 5 && tokens[id] == tokens[ids[0]], "the same on the CPU");
+    }
 }
 
 void check_rejection_is_reproducible() {
@@ -584,8 +624,9 @@ void check_threads() {
 }  // namespace
 }  // namespace oj::test
 
-int main() {
+int main(int argc, char** argv) {
     using namespace oj::test;
+    check_cpu_backend(argc > 1 ? argv[1] : "openjet_provider/data/openjet-tiny.gguf");
     check_scheduler();
     check_lookup();
     check_queue();

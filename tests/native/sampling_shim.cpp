@@ -15,8 +15,12 @@ void shim_philox(uint64_t seed, uint32_t position, uint32_t purpose, uint32_t in
         words[i] = block.word[i];
 }
 
-float shim_gumbel(uint32_t x) { return gumbel(x); }
-float shim_log(float x) { return log_f32(x); }
+float shim_gumbel(uint32_t x) {
+    return gumbel(x);
+}
+float shim_log(float x) {
+    return log_f32(x);
+}
 
 // verify() of `n_rows` rows; `extra` are the penalties' generated tokens.
 void shim_verify(const float* logits, int32_t n_rows, int32_t n_vocab, int32_t position,

@@ -158,3 +158,19 @@ def test_logprob_alternatives(library: Any, micro_model: Path) -> None:
         assert len(top) == 5
         assert [p for _, p in top] == sorted((p for _, p in top), reverse=True)
         assert dict(top).get(token, logprob) == logprob
+
+
+def test_rejection_sampling_with_one_draft_plan(library: Any, micro_model: Path) -> None:
+    """Unseeded requests: with the draft plan fixed, the same tokens alone and in company."""
+    request = Request(
+        [1, 2, 3, 4] * 8,
+        max_tokens=40,
+        draft=3,
+        sampling={"temperature": 0.9, "seed": 77, "coupled": 0, "top_k": 30},
+    )
+    with Driver(library, micro_model, n_slots=1, n_snapshots=0) as engine:
+        expected = engine.run(request)[0]
+    with Driver(library, micro_model) as engine:
+        others = [Request(SYSTEM, max_tokens=30), Request([9], max_tokens=50, draft=2)]
+        assert same(engine.run(*others, request)[2], expected)
+        assert same(engine.run(request)[0], expected)
