@@ -77,8 +77,8 @@ class Task:
 TASKS = (
     Task(
         "total_even_cubes",
-        "Write a function total_even_cubes(numbers) that returns the sum of the cubes of the even"
-        " numbers in a list.",
+        "Write a function total_even_cubes(numbers) that adds up the cubes of the even numbers it"
+        " is given.",
         (
             "assert total_even_cubes([1, 2, 3, 4]) == 72",
             "assert total_even_cubes([]) == 0",
@@ -86,31 +86,33 @@ TASKS = (
         ),
     ),
     Task(
-        "drop_digits",
-        "Write a function drop_digits(text) that removes all digits from a string.",
+        "letter_shift",
+        "Write a function letter_shift(text, n) that shifts every lowercase letter by n places in"
+        " the alphabet.",
         (
-            "assert drop_digits('a1b22c') == 'abc'",
-            "assert drop_digits('2026') == ''",
-            "assert drop_digits('no change') == 'no change'",
+            "assert letter_shift('abc', 2) == 'cde'",
+            "assert letter_shift('xyz', 3) == 'abc'",
+            "assert letter_shift('Two 2', 1) == 'Txp 2'",
         ),
     ),
     Task(
-        "middle_value",
-        "Write a function middle_value(numbers) that returns the median of a list of numbers.",
+        "in_groups_of",
+        "Write a function in_groups_of(items, size) that cuts a list into pieces of the given"
+        " size.",
         (
-            "assert middle_value([5, 1, 3]) == 3",
-            "assert middle_value([4, 1, 3, 2]) == 2.5",
-            "assert middle_value([7]) == 7",
+            "assert in_groups_of([1, 2, 3, 4], 2) == [[1, 2], [3, 4]]",
+            "assert in_groups_of([1, 2, 3], 2) == [[1, 2], [3]]",
+            "assert in_groups_of([], 4) == []",
         ),
     ),
     Task(
-        "collect_short",
-        "Write a function collect_short(text) that returns a list of the words shorter than 4"
-        " letters in a text.",
+        "squares_of_sevens",
+        "Write a function squares_of_sevens(numbers) that returns the squares of the numbers"
+        " divisible by 7.",
         (
-            "assert collect_short('the cat sat quietly') == ['the', 'cat', 'sat']",
-            "assert collect_short('nothing here') == []",
-            "assert collect_short('go on') == ['go', 'on']",
+            "assert squares_of_sevens([7, 8, 14]) == [49, 196]",
+            "assert squares_of_sevens([1, 2, 3]) == []",
+            "assert squares_of_sevens([0, -7]) == [0, 49]",
         ),
     ),
 )
@@ -184,7 +186,7 @@ class Workspace:
 
     def tools(self) -> list[BaseTool]:
         @tool
-        def write_source(path: str, content: str) -> str:
+        def store_code(path: str, content: str) -> str:
             """Save source code under a path, replacing what was there."""
             file = self._inside(path)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +194,7 @@ class Workspace:
             return f"Wrote {path}."
 
         @tool
-        def read_source(path: str) -> str:
+        def read_code(path: str) -> str:
             """Return the source code under a path."""
             file = self._inside(path)
             if not file.is_file():
@@ -200,17 +202,17 @@ class Workspace:
             return file.read_text(errors="replace")[:SHOWN]
 
         @tool
-        def list_sources() -> str:
+        def list_code() -> str:
             """Name every file of your folder."""
             files = (str(p.relative_to(self.folder)) for p in self.folder.rglob("*") if p.is_file())
             return "\n".join(sorted(files))
 
         @tool
-        def run_unit_tests() -> str:
+        def run_all() -> str:
             """Run the unit tests of your task and return what they print."""
             return run_limited(self.folder, self.task.test_file)[1]
 
-        tools: list[BaseTool] = [write_source, read_source, list_sources, run_unit_tests]
+        tools: list[BaseTool] = [store_code, read_code, list_code, run_all]
         for each in tools:
             each.handle_tool_error = lambda error: f"Error: {error}"
         return tools
@@ -355,7 +357,8 @@ def summary(agents: list[Agent], solved: list[bool], engine: Engine, seconds: fl
     stats = engine.stats()
     table = Table(title=f"{engine.model_name}, {seconds:.1f} s")
     for title in ("task", "solved", "turns", "tokens", "tokens/s", "prompt tokens", "reused"):
-        table.add_column(title, justify="left" if title in ("task", "solved") else "right")
+        left = title in ("task", "solved")
+        table.add_column(title, justify="left" if left else "right", no_wrap=True)
     for agent, ok in zip(agents, solved, strict=True):
         prompt, cached = agent.total("prompt_tokens"), agent.total("cached_tokens")
         table.add_row(
@@ -383,7 +386,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=100, help="stop the agents then")
     parser.add_argument("--plain", action="store_true", help="lines instead of a live table")
     options = parser.parse_args(arguments)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=120)
     start = time.monotonic()
     with (
         Engine(options.model) as engine,

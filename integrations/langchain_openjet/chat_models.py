@@ -118,7 +118,7 @@ class ChatOpenJet(BaseChatModel):
     )
     """Seconds until a request is ended with OpenJetTimeoutError."""
     max_retries: int | None = None
-    """Accepted for compatibility: a request in this process is never sent twice."""
+    """Accepted for compatibility: a request that has started is never sent again."""
     streaming: bool | None = None
     """Whether `invoke` goes through `stream` (for callbacks that want tokens)."""
     client: str | None = None

@@ -128,14 +128,15 @@ def _seconds(timeout: float | httpx.Timeout | None) -> float | None:
 
 def _client(call: Mapping[str, Any]) -> str | None:
     """Who asks: the `client` argument if it is a name (LiteLLM means an HTTP client by it), the
-    header, the user of the metadata, the API key; None leaves it to the engine."""
+    header, the user of the metadata; None leaves it to the engine or the server."""
     if isinstance(call.get("client"), str):
         return str(call["client"])
     for name, value in (call.get("headers") or {}).items():
         if name.lower() == _CLIENT_HEADER:
             return str(value)
     metadata = (call.get("litellm_params") or {}).get("metadata") or {}
-    return metadata.get("user_id") or call.get("api_key")
+    user = metadata.get("user_id")
+    return None if user is None else str(user)
 
 
 def _register_models(names: Sequence[str], context: int | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 import time
@@ -43,26 +44,26 @@ def tools(workspace):
 
 
 def write(tools, content, path="triple.py"):
-    return tools["write_source"].invoke({"path": path, "content": content})
+    return tools["store_code"].invoke({"path": path, "content": content})
 
 
 def test_right_code_passes(workspace, tools):
     write(tools, RIGHT)
-    assert tools["list_sources"].invoke({}) == "test_triple.py\ntriple.py"
-    assert "return 3 * n" in tools["read_source"].invoke({"path": "triple.py"})
-    assert tools["run_unit_tests"].invoke({}) == "2 tests passed"
+    assert tools["list_code"].invoke({}) == "test_triple.py\ntriple.py"
+    assert "return 3 * n" in tools["read_code"].invoke({"path": "triple.py"})
+    assert tools["run_all"].invoke({}) == "2 tests passed"
     assert workspace.solved()
 
 
 def test_wrong_code_fails_with_the_line_that_failed(workspace, tools):
     write(tools, "def triple(n):\n    return 2 * n")
-    assert "assert triple(2) == 6" in tools["run_unit_tests"].invoke({})
+    assert "assert triple(2) == 6" in tools["run_all"].invoke({})
     assert not workspace.solved()
 
 
 def test_weakened_tests_do_not_count(workspace, tools):
     write(tools, "print('2 tests passed')", "test_triple.py")
-    assert tools["run_unit_tests"].invoke({}) == "2 tests passed"
+    assert tools["run_all"].invoke({}) == "2 tests passed"
     assert not workspace.solved()
 
 
@@ -88,7 +89,7 @@ def test_runaway_code_is_stopped(crew, workspace, tools, monkeypatch, code, says
     monkeypatch.setattr(crew, "TEST_SECONDS", 1)
     write(tools, code)
     start = time.monotonic()
-    output = tools["run_unit_tests"].invoke({})
+    output = tools["run_all"].invoke({})
     assert time.monotonic() - start < 10
     assert says in output
     assert len(output) <= crew.SHOWN
@@ -101,7 +102,7 @@ def test_processes_that_the_code_started_end_with_it(workspace, tools):
         "print('pid', subprocess.Popen(['sleep', '61']).pid)\n"
         "def triple(n): return 3 * n",
     )
-    output = tools["run_unit_tests"].invoke({})
+    output = tools["run_all"].invoke({})
     pid = int(output.split("pid ")[1].split()[0])
     deadline = time.monotonic() + 5
     while _alive(pid):
@@ -120,23 +121,24 @@ def _alive(pid):
 def test_the_tasks_are_right(crew, tmp_path):
     """Each is solved by what it asks for, and not by an empty file."""
     solutions = {
-        "total_even_cubes": "return sum(x ** 3 for x in a if x % 2 == 0)",
-        "drop_digits": "return ''.join(c for c in a if not c.isdigit())",
-        "middle_value": "import statistics; return statistics.median(a)",
-        "collect_short": "return [w for w in a.split() if len(w) < 4]",
+        "total_even_cubes": "(a): return sum(x ** 3 for x in a if x % 2 == 0)",
+        "letter_shift": "(a, n): return ''.join("
+        "chr((ord(c) - 97 + n) % 26 + 97) if 'a' <= c <= 'z' else c for c in a)",
+        "in_groups_of": "(a, n): return [a[i : i + n] for i in range(0, len(a), n)]",
+        "squares_of_sevens": "(a): return [x * x for x in a if x % 7 == 0]",
     }
     for task in crew.TASKS:
         workspace = crew.Workspace(task, tmp_path / task.name)
         assert not workspace.solved()
-        code = f"def {task.name}(a):\n    {solutions[task.name]}\n"
-        (workspace.folder / task.file).write_text(code)
+        (workspace.folder / task.file).write_text(f"def {task.name}{solutions[task.name]}\n")
         assert workspace.solved()
 
 
-def test_agents_that_solve_nothing_are_a_failure(crew, monkeypatch, capsys):
+def test_agents_that_solve_nothing_are_a_failure(crew, root, tmp_path, monkeypatch, capsys):
     """The scripted engine says nothing at all: the result is that of the tests, not of words."""
+    model = shutil.copy(root / "openjet_provider/data/openjet-tiny.gguf", tmp_path)
     monkeypatch.setenv("OPENJET_BACKEND", "scripted")
-    assert crew.main(["--plain"]) == 1
+    assert crew.main(["--plain", "--model", model]) == 1
     assert "0 of 4 solved" in capsys.readouterr().out
 
 

@@ -66,6 +66,13 @@ class TestIntegration(ChatModelIntegrationTests):
     def test_unicode_tool_call_integration(self, model: ChatOpenJet) -> None:
         super().test_unicode_tool_call_integration(model)
 
+    @pytest.mark.xfail(
+        reason="openjet-tiny makes this call only when forced: constrained decoding (issue 6)",
+        raises=AssertionError,
+    )
+    def test_bind_runnables_as_tools(self, model: ChatOpenJet) -> None:
+        super().test_bind_runnables_as_tools(model)
+
     @property
     def supported_usage_metadata_details(self) -> dict[str, list[str]]:
         return {
