@@ -67,6 +67,26 @@ void require(const void* argument, const char* name) {
     if (!argument) throw Error(OJ_ERR_INVALID, std::string(name) + " is NULL");
 }
 
+void require_array(const void* array, int32_t n, const char* name) {
+    if (n < 0) throw Error(OJ_ERR_INVALID, std::string("the number of ") + name + " is negative");
+    if (n > 0) require(array, name);
+}
+
+// Only that arrays are there; what is in them is the backend's to check.
+void check_plan_arrays(const oj_plan& plan) {
+    require_array(plan.tokens, plan.n_rows, "plan.tokens");
+    require_array(plan.seqs, plan.n_seqs, "plan.seqs");
+    for (int32_t i = 0; i < plan.n_seqs; ++i) {
+        const oj_seq& seq = plan.seqs[i];
+        require_array(seq.pages, seq.n_pages, "seq.pages");
+        require_array(seq.penalty_ids, seq.n_penalty, "seq.penalty_ids");
+        require_array(seq.penalty_counts, seq.n_penalty, "seq.penalty_counts");
+        if (!seq.sampling) continue;
+        require_array(seq.sampling->bias_ids, seq.sampling->n_bias, "sampling.bias_ids");
+        require_array(seq.sampling->bias_values, seq.sampling->n_bias, "sampling.bias_values");
+    }
+}
+
 std::shared_ptr<const oj::Model> model_of(const oj_model* handle) {
     auto model = models().find(handle);
     if (!model) throw Error(OJ_ERR_CLOSED, "the model is not open");
@@ -236,6 +256,7 @@ oj_status oj_backend_step(oj_backend* backend, const oj_plan* plan, oj_seq_resul
     return guarded(error, [&] {
         require(plan, "plan");
         require(results, "results");
+        check_plan_arrays(*plan);
         backend_of(backend)->backend->step(*plan, results);
     });
 }

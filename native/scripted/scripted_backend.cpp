@@ -85,6 +85,9 @@ public:
         for (int32_t i = 0; i < plan.n_seqs; ++i) {
             const oj_seq& seq = plan.seqs[i];
             results[i] = oj_seq_result();
+            require(
+                seq.first_row >= 0 && seq.n_rows >= 0 && seq.n_rows <= plan.n_rows - seq.first_row,
+                "a sequence's rows lie within the plan's");
             take_rows(seq, plan.tokens + seq.first_row);
             if (seq.n_sampled == 0) continue;
             Slot& slot = slots_[static_cast<size_t>(seq.slot)];

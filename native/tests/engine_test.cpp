@@ -567,13 +567,13 @@ void check_errors() {
 
 void check_fault() {
     Service service(small_engine(2, 64, 4));
-    service.hash->fault_at_step = 30;
     Ask ask;
     ask.tokens = {1, 2, 3};
-    ask.max_tokens = 1000;
+    ask.max_tokens = 0;
     std::vector<uint64_t> ids;
     for (int i = 0; i < 4; ++i)
         ids.push_back(service.submit(ask));
+    service.hash->faulty = true;
     for (uint64_t id : ids)
         expect(service.wait(id).finish == OJ_FINISH_ERROR, "a fault ends every request");
     expect_error(OJ_ERR_FAULT, "injected", [&] { service.submit(ask); });

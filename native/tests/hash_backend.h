@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <stdexcept>
 #include <vector>
 
@@ -24,10 +25,10 @@ public:
           snapshots_(static_cast<size_t>(options.n_snapshots)),
           kv_(static_cast<size_t>(options.n_pages) * kPageSize) {}
 
-    int fault_at_step = -1;
+    std::atomic<bool> faulty{false};  // the next step fails
 
     void step(const oj_plan& plan, oj_seq_result* results) override {
-        if (n_steps_++ == fault_at_step) throw std::runtime_error("injected");
+        if (faulty) throw std::runtime_error("injected");
         require(plan.n_rows <= options_.max_rows, "max_rows");
         std::vector<bool> seen(slots_.size());
         for (int32_t i = 0; i < plan.n_seqs; ++i) {
@@ -176,7 +177,6 @@ private:
     std::vector<Slot> slots_;
     std::vector<std::vector<int32_t>> snapshots_;
     std::vector<uint64_t> kv_;
-    int n_steps_ = 0;
     int64_t n_rows_ = 0;
 };
 

@@ -227,6 +227,21 @@ def test_null_arguments(library: Any, micro_model: Path) -> None:
             with pytest.raises(NativeError, match=words):
                 engine.call(name, *arguments)
         assert engine.lib.oj_poll(engine.engine, null, 4, 0) < 0
+        options = engine.ffi.new("oj_backend_options *")
+        options.kind, options.n_slots, options.n_pages, options.max_rows = SCRIPTED, 1, 4, 8
+        out = engine.ffi.new("oj_backend **")
+        engine.call("oj_backend_open", engine.model, options, out)
+        results = engine.ffi.new("oj_seq_result[1]")
+        for fields, words in (
+            ({"n_rows": 1}, "plan.tokens is NULL"),
+            ({"n_seqs": 1}, "plan.seqs is NULL"),
+            ({"n_seqs": -1}, "negative"),
+        ):
+            with pytest.raises(NativeError, match=words):
+                engine.call("oj_backend_step", out[0], engine.ffi.new("oj_plan *", fields), results)
+        engine.lib.oj_backend_close(out[0])
+        with pytest.raises(NativeError, match="the backend is not open"):
+            engine.call("oj_backend_reset", out[0], 0)
         assert engine.lib.oj_sizeof(null) == 0
         assert engine.lib.oj_sizeof(b"oj_event") == engine.ffi.sizeof("oj_event")
 
