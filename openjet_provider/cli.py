@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from openjet_provider import __version__, serve
+from openjet_provider import __version__, chat_command, pull, serve
 from openjet_provider.errors import OpenJetError
 
 DESCRIPTION = """\
@@ -27,6 +27,8 @@ the Hugging Face cache. OPENJET_MODEL sets the default.
 
 examples:
   openjet serve -m openjet-tiny    an OpenAI-compatible server on 127.0.0.1:18080
+  openjet chat -m openjet-tiny     talk to a model in the terminal
+  openjet pull qwen3.8-27b         download a model
   openjet doctor                   what this machine and this installation can do
   openjet doctor openjet-tiny      what is in a model file
   openjet doctor ~/models/my.gguf
@@ -51,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a .gguf file or a model's name")
     doctor.set_defaults(run=_doctor)
-    serve.add_parser(commands)
+    for command in (serve, chat_command, pull):
+        command.add_parser(commands)
     return top
 
 

@@ -19,6 +19,10 @@ class BackendUnavailableError(OpenJetError, RuntimeError):
     """The native library or the device is missing; the message shows the build's own record."""
 
 
+class DownloadError(OpenJetError, RuntimeError):
+    """A model file could not be fetched; the message says why and what to do."""
+
+
 class DeviceBusyError(OpenJetError, RuntimeError):
     """Another process holds the device's lock."""
 
@@ -49,6 +53,11 @@ class EngineBusyError(OpenJetError, RuntimeError):
 
 class RequestTimeoutError(OpenJetError, TimeoutError):
     """The request's deadline passed before it finished."""
+
+
+class ConstraintError(OpenJetError, RuntimeError):
+    """A request's output could not be held to its tool choice or response format: the grammar
+    library gave up. Only that request ends."""
 
 
 class EngineClosedError(OpenJetError, RuntimeError):
