@@ -28,6 +28,14 @@ bool spin(int spins, Ready ready) {
     return ready();
 }
 
+// Whole cores that the control group of this process may use, or 0 where it sets no limit.
+int quota_cores() {
+    std::ifstream file("/sys/fs/cgroup/cpu.max");
+    double quota = 0, period = 0;
+    if (!(file >> quota >> period) || period <= 0) return 0;  // "max" is no number
+    return std::max(1, static_cast<int>(quota / period));
+}
+
 }  // namespace
 
 int ThreadPool::default_threads() {
@@ -42,7 +50,9 @@ int ThreadPool::default_threads() {
         if (!std::getline(file, siblings)) siblings = "cpu" + std::to_string(cpu);
         cores.insert(siblings);
     }
-    return cores.empty() ? 1 : static_cast<int>(cores.size());
+    int count = std::max(1, static_cast<int>(cores.size()));
+    int quota = quota_cores();
+    return quota > 0 ? std::min(count, quota) : count;
 }
 
 ThreadPool::ThreadPool(int threads) : count_(threads) {

@@ -40,7 +40,7 @@ private:
 
 class ThreadPool {
 public:
-    // Physical cores that this process may run on.
+    // Physical cores that this process may run on, as far as its CPU quota goes.
     static int default_threads();
 
     explicit ThreadPool(int threads);
