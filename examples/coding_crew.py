@@ -17,9 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -32,193 +29,18 @@ from typing import Any
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessageChunk, ToolMessage
-from langchain_core.tools import BaseTool, ToolException, tool
+from langchain_core.tools import StructuredTool
 from langgraph.errors import GraphRecursionError
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from openjet_provider import ChatOpenJet, Engine, OpenJetError
+from openjet_provider.tasks import SYSTEM_PROMPT, TASKS, Workspace
 
 TURNS = 8  # model calls of one agent at most
 MAX_TOKENS = 1024  # of one model call
-TEST_SECONDS = 5
-MOST_OUTPUT = 1 << 20  # bytes
-SHOWN = 1500  # characters of a tool's output that the model gets to see
-
-SYSTEM_PROMPT = """\
-You are a careful Python programmer in a small crew. You work alone in a folder of your own.
-Write the solution into the file you are told to, then run the tests. If a test fails, read the
-message, correct the file and run the tests again. When all tests pass, say so in one sentence.
-Use only the standard library and keep the code short."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """A function to write: its file is `<name>.py`. `tests` are assertions about it."""
-
-    name: str
-    request: str
-    tests: tuple[str, ...]
-
-    @property
-    def file(self) -> str:
-        return f"{self.name}.py"
-
-    @property
-    def test_file(self) -> str:
-        return f"test_{self.name}.py"
-
-    def test_code(self) -> str:
-        lines = [f"from {self.name} import {self.name}", "", *self.tests]
-        return "\n".join([*lines, f"print('{len(self.tests)} tests passed')", ""])
-
-
-TASKS = (
-    Task(
-        "total_even_cubes",
-        "Write a function total_even_cubes(numbers) that adds up the cubes of the even numbers it"
-        " is given.",
-        (
-            "assert total_even_cubes([1, 2, 3, 4]) == 72",
-            "assert total_even_cubes([]) == 0",
-            "assert total_even_cubes([-2, 5]) == -8",
-        ),
-    ),
-    Task(
-        "letter_shift",
-        "Write a function letter_shift(text, n) that shifts every lowercase letter by n places in"
-        " the alphabet.",
-        (
-            "assert letter_shift('abc', 2) == 'cde'",
-            "assert letter_shift('xyz', 3) == 'abc'",
-            "assert letter_shift('Two 2', 1) == 'Txp 2'",
-        ),
-    ),
-    Task(
-        "in_groups_of",
-        "Write a function in_groups_of(items, size) that cuts a list into pieces of the given"
-        " size.",
-        (
-            "assert in_groups_of([1, 2, 3, 4], 2) == [[1, 2], [3, 4]]",
-            "assert in_groups_of([1, 2, 3], 2) == [[1, 2], [3]]",
-            "assert in_groups_of([], 4) == []",
-        ),
-    ),
-    Task(
-        "squares_of_sevens",
-        "Write a function squares_of_sevens(numbers) that returns the squares of the numbers"
-        " divisible by 7.",
-        (
-            "assert squares_of_sevens([7, 8, 14]) == [49, 196]",
-            "assert squares_of_sevens([1, 2, 3]) == []",
-            "assert squares_of_sevens([0, -7]) == [0, 49]",
-        ),
-    ),
-)
-
-
-# ---- the tools ---------------------------------------------------------------------------------
-
-# Runs in a process of its own: limits first, then the tests.
-GUARD = f"""\
-import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_CPU, ({TEST_SECONDS}, {TEST_SECONDS}))
-resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
-resource.setrlimit(resource.RLIMIT_FSIZE, ({MOST_OUTPUT}, {MOST_OUTPUT}))
-sys.path.insert(0, "")
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
-
-
-def run_limited(folder: Path, file: str) -> tuple[bool, str]:
-    """Run a file of the folder; whether it succeeded, and its output. Never waits long."""
-    with tempfile.TemporaryFile("w+", errors="replace") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-B", "-c", GUARD, file],
-            cwd=folder,
-            env={"PATH": os.defpath},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(TEST_SECONDS)
-            ending = "" if code >= 0 else f"ended by {signal.Signals(-code).name}"
-        except subprocess.TimeoutExpired:
-            code, ending = 1, f"stopped after {TEST_SECONDS} seconds"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        if output.seek(0, os.SEEK_END) >= MOST_OUTPUT:
-            ending = "stopped: too much output"
-        output.seek(0)
-        lines = [line for line in output.read().splitlines() if "<frozen" not in line]
-    return code == 0, "\n".join([*lines, ending])[-SHOWN:].strip()
-
-
-@dataclass
-class Workspace:
-    """A task's folder and what an agent may do in it."""
-
-    task: Task
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.folder.mkdir()
-        self._put_tests()
-
-    def _put_tests(self) -> None:
-        (self.folder / self.task.test_file).write_text(self.task.test_code())
-
-    def _inside(self, path: str) -> Path:
-        found = (self.folder / path).resolve()
-        if not found.is_relative_to(self.folder.resolve()):
-            raise ToolException(f"{path} is outside the folder")
-        return found
-
-    def solved(self) -> bool:
-        """Whether the tests pass: the real ones, whatever the agent did to its copy."""
-        self._put_tests()
-        return run_limited(self.folder, self.task.test_file)[0]
-
-    def tools(self) -> list[BaseTool]:
-        @tool
-        def store_code(path: str, content: str) -> str:
-            """Save source code under a path, replacing what was there."""
-            file = self._inside(path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content if content.endswith("\n") else content + "\n")
-            return f"Wrote {path}."
-
-        @tool
-        def read_code(path: str) -> str:
-            """Return the source code under a path."""
-            file = self._inside(path)
-            if not file.is_file():
-                raise ToolException(f"there is no file {path}")
-            return file.read_text(errors="replace")[:SHOWN]
-
-        @tool
-        def list_code() -> str:
-            """Name every file of your folder."""
-            files = (str(p.relative_to(self.folder)) for p in self.folder.rglob("*") if p.is_file())
-            return "\n".join(sorted(files))
-
-        @tool
-        def run_all() -> str:
-            """Run the unit tests of your task and return what they print."""
-            return run_limited(self.folder, self.task.test_file)[1]
-
-        tools: list[BaseTool] = [store_code, read_code, list_code, run_all]
-        for each in tools:
-            each.handle_tool_error = lambda error: f"Error: {error}"
-        return tools
-
-
-# ---- the agents --------------------------------------------------------------------------------
+CREW = TASKS[:4]
 
 
 @dataclass
@@ -246,12 +68,11 @@ class Agent:
             client=self.name,
             watch=self.streams.append,
         )
-        graph = create_agent(llm, self.workspace.tools(), system_prompt=SYSTEM_PROMPT)
-        task = self.workspace.task
-        request = f"{task.request} Put it into {task.file}. The tests are in {task.test_file}."
+        tools = [StructuredTool.from_function(each) for each in self.workspace.tools]
+        graph = create_agent(llm, tools, system_prompt=SYSTEM_PROMPT)
         try:
             for chunk, _ in graph.stream(
-                {"messages": [("user", request)]},
+                {"messages": [("user", self.workspace.task.request)]},
                 {"recursion_limit": 2 * TURNS + 1},
                 stream_mode="messages",
             ):
@@ -391,9 +212,9 @@ def main(arguments: list[str] | None = None) -> int:
     with (
         Engine(options.model) as engine,
         tempfile.TemporaryDirectory(prefix="coding-crew-") as folder,
-        ThreadPoolExecutor(len(TASKS)) as pool,
+        ThreadPoolExecutor(len(CREW)) as pool,
     ):
-        agents = [Agent(Workspace(task, Path(folder) / task.name)) for task in TASKS]
+        agents = [Agent(Workspace(task, Path(folder) / task.name)) for task in CREW]
         running = [pool.submit(agent.run, options.model, options.temperature) for agent in agents]
         with view(agents, console, options.plain or not console.is_terminal) as refresh:
             watch(running, agents, start + options.seconds, refresh)
