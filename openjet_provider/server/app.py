@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from openjet_provider.errors import OpenJetError
-from openjet_provider.server import info, openapi
+from openjet_provider.server import info, live, openapi
 from openjet_provider.server.chat_completions import chat_completions
 from openjet_provider.server.completions import completions
 from openjet_provider.server.errors import ApiError, describe
@@ -33,12 +33,15 @@ ROUTES = [
     Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
     Route("/v1/models", info.models),
     Route("/v1/models/{name:path}", info.model),
-    Route("/v1/stats", info.stats),
+    Route("/v1/stats", live.stats),
+    Route("/v1/stats/stream", live.stats_stream),
     Route("/health", info.health),
     Route("/metrics", info.metrics),
     Route("/tokenize", info.tokenize, methods=["POST"]),
     Route("/detokenize", info.detokenize, methods=["POST"]),
     Route("/openapi.json", openapi.document),
+    Route("/", live.page),
+    Route("/monitor.js", live.script),
 ]
 
 

@@ -27,7 +27,8 @@ from openjet_provider.server.settings import Settings
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-_OPEN_PATHS = ("/health",)  # for probes, which have no key
+# For probes and browsers, which send no key; the page asks for one.
+_OPEN_PATHS = ("/health", "/", "/monitor.js")
 CLIENT_CLOSED = 499
 
 

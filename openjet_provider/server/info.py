@@ -1,16 +1,13 @@
-"""What a server says of itself: models, health, metrics, stats; tokens of a text and back."""
+"""What a server says of itself: models, health, metrics; tokens of a text and back."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from openjet_provider import __version__
 from openjet_provider.chat.options import chat_request
 from openjet_provider.server.errors import refused
 from openjet_provider.server.http import json_response, read_body
@@ -57,25 +54,6 @@ def _model(service: Service) -> dict[str, Any]:
         "owned_by": "openjet",
         "max_model_len": engine.context,
     }
-
-
-async def stats(request: Request) -> Response:
-    """The engine's counters and its conversations, for monitors."""
-    service = _service(request)
-    engine, counters = service.engine, service.engine_stats()
-    conversations = [seen.snapshot(service.settings.private) for seen in service.monitor]
-    return json_response(
-        {
-            "version": __version__,
-            "model": engine.model_name,
-            "backend": engine.backend,
-            "context": engine.context,
-            "agents": engine.agents,
-            "uptime_s": round(time.time() - service.started, 3),
-            "engine": asdict(counters) if counters else None,
-            "conversations": conversations,
-        }
-    )
 
 
 async def tokenize(request: Request) -> Response:

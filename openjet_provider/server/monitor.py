@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,27 @@ from openjet_provider.generation import RequestStats
 _KEPT = 64  # conversations remembered after their last turn
 _LATEST = 400  # characters of the newest text
 _TASK = 80
+_RECENT_S, _SHORTEST_S = 2.0, 0.25
+
+
+class _Speed:
+    """Tokens per second over the last two seconds of a turn."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def mark(self, generated: int) -> None:
+        """Tokens came; `generated` is the turn's count now."""
+        now = time.monotonic()
+        self._marks.append((now, generated))
+        while len(self._marks) > 2 and self._marks[1][0] < now - _RECENT_S:
+            self._marks.popleft()
+
+    def __call__(self, generated: int) -> float:
+        if not self._marks:
+            return 0.0
+        since, before = self._marks[0]
+        return (generated - before) / max(time.monotonic() - since, _SHORTEST_S)
 
 
 @dataclass
@@ -32,6 +53,7 @@ class Conversation:
     phase: str = "queued"
     latest: str = ""
     changed: float = field(default_factory=time.monotonic)
+    speed: _Speed = field(default_factory=_Speed)
 
     def begin(self, client: str, task: str, stats: Callable[[], RequestStats]) -> None:
         """A turn starts; `stats` gives its counts."""
@@ -39,6 +61,7 @@ class Conversation:
         self.turns += 1
         self.running += 1
         self.finish, self.phase, self.latest = None, "queued", ""
+        self.speed = _Speed()
         self.changed = time.monotonic()
 
     def observe(self, delta: ChatDelta) -> None:
@@ -57,6 +80,7 @@ class Conversation:
             self._write("thinking", delta.reasoning)
         self.latest = self.latest[-_LATEST:]
         self.changed = time.monotonic()
+        self.speed.mark(self.stats().generated)
 
     def end(self, finish: str, stats: RequestStats) -> None:
         """A turn ends; `finish` is its finish reason, or the class of its error."""
@@ -80,6 +104,9 @@ class Conversation:
             "phase": phase,
             "prompt_progress": stats.prompt_read / max(stats.prompt_tokens, 1),
             "tokens_per_second": round(stats.tokens_per_second, 2),
+            "recent_tokens_per_second": round(
+                self.speed(stats.generated) if self.running else 0.0, 2
+            ),
             "context_used": stats.prompt_read + stats.generated,
             "prompt_tokens": stats.prompt_tokens,
             "cached_tokens": stats.cached_tokens,

@@ -37,11 +37,14 @@ OPERATIONS = (
     _Operation("get", "/v1/models", "The model"),
     _Operation("get", "/v1/models/{name}", "The model by name"),
     _Operation("get", "/v1/stats", "Counters and conversations"),
+    _Operation("get", "/v1/stats/stream", "The same again and again", media="text/event-stream"),
     _Operation("get", "/health", "200 while requests are taken"),
     _Operation("get", "/metrics", "Prometheus metrics", media="text/plain"),
     _Operation("post", "/tokenize", "Token ids of a text or of messages", schemas.TokenizeBody),
     _Operation("post", "/detokenize", "Text of token ids", schemas.DetokenizeBody),
     _Operation("get", "/openapi.json", "This document"),
+    _Operation("get", "/", "A page that shows the statistics live", media="text/html"),
+    _Operation("get", "/monitor.js", "The script of that page", media="text/javascript"),
 )
 
 _ERRORS = {

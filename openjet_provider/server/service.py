@@ -15,6 +15,7 @@ from openjet_provider.chat.stream import TurnStream
 from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult
 from openjet_provider.errors import EngineLost, OpenJetError
 from openjet_provider.generation import RequestStats
+from openjet_provider.gpu import Gpus
 from openjet_provider.server.errors import ApiError, unavailable
 from openjet_provider.server.metrics import Metrics
 from openjet_provider.server.monitor import Conversation, Monitor, task_line
@@ -103,6 +104,7 @@ class Service:
         self.loaded = engine
         self.monitor = Monitor()
         self.metrics = Metrics(self.engine_stats)
+        self.gpus = Gpus()
         self.started = time.time()
         self.draining = False
         self._lost: Callable[[], None] | None = lost
