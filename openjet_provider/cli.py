@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from openjet_provider import __version__, chat_command, pull, serve
+from openjet_provider import __version__, chat_command, pull, serve, top
 from openjet_provider.errors import OpenJetError
 
 DESCRIPTION = """\
@@ -29,6 +29,7 @@ examples:
   openjet serve -m openjet-tiny    an OpenAI-compatible server on 127.0.0.1:18080
   openjet chat -m openjet-tiny     talk to a model in the terminal
   openjet pull qwen3.8-27b         download a model
+  openjet top                      watch a server's agents live
   openjet doctor                   what this machine and this installation can do
   openjet doctor openjet-tiny      what is in a model file
   openjet doctor ~/models/my.gguf
@@ -37,14 +38,16 @@ examples:
 
 def parser() -> argparse.ArgumentParser:
     """The command line and its help."""
-    top = argparse.ArgumentParser(
+    command_line = argparse.ArgumentParser(
         "openjet",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"openjet-provider {__version__}")
-    commands = top.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    command_line.add_argument(
+        "--version", action="version", version=f"openjet-provider {__version__}"
+    )
+    commands = command_line.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     doctor = commands.add_parser(
         "doctor",
         help="report on this machine and installation, or on a model file",
@@ -53,9 +56,9 @@ def parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a .gguf file or a model's name")
     doctor.set_defaults(run=_doctor)
-    for command in (serve, chat_command, pull):
+    for command in (serve, chat_command, pull, top):
         command.add_parser(commands)
-    return top
+    return command_line
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,1 @@
+"""The live terminal view of a server, and agents to look at."""

@@ -1,0 +1,39 @@
+"""A server in a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import uvicorn
+
+from openjet_provider.engine import Engine
+from openjet_provider.server.app import create_app
+from openjet_provider.server.run import bind
+from openjet_provider.server.service import Service
+from openjet_provider.server.settings import Settings
+
+_END_S = 10.0
+
+
+@contextlib.contextmanager
+def serving(engine: Engine, settings: Settings | None = None) -> Iterator[str]:
+    """Serve an engine, which stays the caller's, on a free loopback port; gives the URL. Requests
+    that still run at the end are ended."""
+    listener = bind("127.0.0.1", 0)
+    service = Service(settings or Settings(drain=0), engine)
+    config = uvicorn.Config(create_app(service), log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(
+        target=lambda: asyncio.run(server.serve([listener])), name="openjet-server", daemon=True
+    )
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        service.draining = True
+        server.should_exit = True
+        thread.join(_END_S)
+        listener.close()
