@@ -111,7 +111,7 @@ def _message(message: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     if role == "assistant":
         return [_assistant(message, parts, text, where)]
     if role == "tool":
-        call_id = message.get("tool_call_id")
+        call_id = _id(message.get("tool_call_id"), f"{where}.tool_call_id")
         return [{"role": "tool", "content": text, "tool_call_id": call_id}]
     results = [
         _tool_result(part, where)
@@ -125,7 +125,8 @@ def _message(message: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
 
 def _tool_result(part: Mapping[str, Any], where: str) -> dict[str, Any]:
     content = _joined(_parts(part.get("content"), "tool", where), where)
-    return {"role": "tool", "content": content, "tool_call_id": part.get("tool_use_id")}
+    call_id = _id(part.get("tool_use_id"), f"{where}.tool_use_id")
+    return {"role": "tool", "content": content, "tool_call_id": call_id}
 
 
 def _assistant(
@@ -140,7 +141,7 @@ def _assistant(
     calls = list(message.get("tool_calls") or ())
     if not calls and isinstance(message.get("function_call"), Mapping):
         calls = [{"function": message["function_call"]}]
-    known = {call.get("id") for call in calls if isinstance(call, Mapping)}
+    known = [call.get("id") for call in calls if isinstance(call, Mapping)]
     calls += [
         {"id": p.get("id"), "name": p.get("name"), "arguments": p.get("input", p.get("args"))}
         for p in parts
@@ -167,10 +168,16 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise InvalidRequestError(f"{where}: has no function name")
     return {
-        "id": call.get("id"),
+        "id": _id(call.get("id"), f"{where}.id"),
         "type": "function",
         "function": {"name": function["name"], "arguments": _arguments(function.get("arguments"))},
     }
+
+
+def _id(value: Any, where: str) -> str | int | None:
+    if value is None or isinstance(value, (str, int)):
+        return value
+    raise InvalidRequestError(f"{where}: must be text, not {type(value).__name__}")
 
 
 def _arguments(value: Any) -> dict[str, Any]:

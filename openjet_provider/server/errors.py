@@ -113,6 +113,8 @@ def describe(error: Exception) -> ApiError:
         return unavailable("the server is shutting down", "shutting_down")
     if isinstance(error, errors.EngineLost):
         return ApiError(500, message, type="server_error", code="engine_lost")
+    if isinstance(error, errors.OpenJetError):
+        return ApiError(500, message, type="server_error")
     log.error("unexpected error", exc_info=error)
     return ApiError(500, "internal error; see the server's log", type="server_error")
 

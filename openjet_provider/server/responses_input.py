@@ -113,7 +113,7 @@ def to_messages(body: ResponsesBody) -> list[dict[str, Any]]:
 
 def _add(message: dict[str, Any], kind: str, item: Mapping[str, Any]) -> None:
     if kind == "reasoning":
-        text = "".join(part.get("text", "") for part in item.get("content") or ())
+        text = _reasoning_text(item.get("content"))
         message["reasoning_content"] = message.get("reasoning_content", "") + text
     elif kind == "function_call":
         function = {"name": item.get("name"), "arguments": item.get("arguments")}
@@ -124,3 +124,9 @@ def _add(message: dict[str, Any], kind: str, item: Mapping[str, Any]) -> None:
         content = item.get("content")
         parts = content if isinstance(content, Sequence) and not isinstance(content, str) else ()
         message["content"] += parts or [{"type": "text", "text": content or ""}]
+
+
+def _reasoning_text(content: Any) -> str:
+    parts = content if isinstance(content, list) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+    return "".join(text for text in texts if isinstance(text, str))

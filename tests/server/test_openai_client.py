@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.server.conftest import ANSWER, CONTEXT, MODEL, WEATHER
+from tests.server.test_responses import WEATHER as FLAT_WEATHER
 
 openai = pytest.importorskip("openai")
 
@@ -85,3 +86,30 @@ def test_an_error_in_the_middle_of_a_stream(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.APIError, match="timeout"):
         for _ in stream:
             pass
+
+
+def test_responses(sdk: openai.OpenAI) -> None:
+    assert sdk.responses.create(model=MODEL, input="Hello").output_text == ANSWER
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.responses.create(model=MODEL, input="word " * 5000)
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_responses_stream_a_tool_call_and_take_the_result(sdk: openai.OpenAI) -> None:
+    asked = {
+        "model": MODEL,
+        "tools": [FLAT_WEATHER],
+        "store": False,
+        "instructions": "Help. " * 30,
+    }
+    first = [{"role": "user", "content": "Weather in Oslo?"}]
+    with sdk.responses.stream(input=first, **asked) as stream:
+        kinds = [event.type for event in stream]
+        answer = stream.get_final_response()
+    assert kinds[-1] == "response.completed"
+    call = answer.output[-1]
+    assert json.loads(call.arguments) == {"city": "Oslo"}
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}
+    sent = [*first, *(item.model_dump(exclude_none=True) for item in answer.output), result]
+    second = sdk.responses.create(input=sent, **asked)
+    assert second.usage.input_tokens_details.cached_tokens >= answer.usage.input_tokens

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from openjet_provider.server.responses_input import ResponsesBody, to_messages, to_request
-from tests.server.conftest import ANSWER, MODEL, events
+from tests.server.conftest import ANSWER, events
 
 PATH = "/v1/responses"
 WEATHER = {
@@ -170,36 +168,3 @@ async def test_refusals(client: httpx.AsyncClient, change: dict[str, Any], param
     response = await client.post(PATH, json={"input": "Hello", **change})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
-
-
-# --- the official client --------------------------------------------------------------------------
-
-openai = pytest.importorskip("openai")
-
-
-@pytest.fixture
-def sdk(url: str) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as client:
-        yield client
-
-
-def test_client_responses(sdk: Any) -> None:
-    assert sdk.responses.create(model=MODEL, input="Hello").output_text == ANSWER
-    with pytest.raises(openai.BadRequestError) as caught:
-        sdk.responses.create(model=MODEL, input="word " * 5000)
-    assert caught.value.code == "context_length_exceeded"
-
-
-def test_client_streams_a_tool_call_and_sends_the_result(sdk: Any) -> None:
-    asked = {"model": MODEL, "tools": [WEATHER], "store": False, "instructions": "Help. " * 30}
-    first = [{"role": "user", "content": "Weather in Oslo?"}]
-    with sdk.responses.stream(input=first, **asked) as stream:
-        kinds = [event.type for event in stream]
-        answer = stream.get_final_response()
-    assert kinds[-1] == "response.completed"
-    call = answer.output[-1]
-    assert json.loads(call.arguments) == {"city": "Oslo"}
-    result = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}
-    sent = [*first, *(item.model_dump(exclude_none=True) for item in answer.output), result]
-    second = sdk.responses.create(input=sent, **asked)
-    assert second.usage.input_tokens_details.cached_tokens >= answer.usage.input_tokens
