@@ -52,6 +52,7 @@ CpuBackend::CpuBackend(const Model& model, const oj_backend_options& options)
       drawn_(options.n_slots),
       mtp_done_(options.n_slots),
       sample_scores_(pool_.threads()),
+      sample_ids_(pool_.threads()),
       sample_bins_(pool_.threads()) {}
 
 Machine CpuBackend::machine() {
@@ -123,8 +124,10 @@ void CpuBackend::forward(const oj_plan& plan, oj_seq_result* results) {
 
 SampleWorkspace CpuBackend::workspace(int thread) {
     sample_scores_[thread].resize(model_.hparams.n_vocab);
+    sample_ids_[thread].resize(model_.hparams.n_vocab);
     sample_bins_[thread].resize(kSelectBins);
-    return {sample_scores_[thread].data(), sample_bins_[thread].data()};
+    return {sample_scores_[thread].data(), sample_ids_[thread].data(),
+            sample_bins_[thread].data()};
 }
 
 void CpuBackend::verify_seq(int thread, const oj_plan& plan, const oj_seq& seq,

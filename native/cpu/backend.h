@@ -70,6 +70,7 @@ private:
     std::vector<DrawnDrafts> drawn_;
     std::vector<MtpDone> mtp_done_;
     std::vector<std::vector<float>> sample_scores_;   // for each thread
+    std::vector<std::vector<int32_t>> sample_ids_;    // for each thread
     std::vector<std::vector<uint64_t>> sample_bins_;  // for each thread
 };
 

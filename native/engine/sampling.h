@@ -8,9 +8,10 @@
 //              to t, so drafts change nothing but speed;
 //   rejection  accept with min(1, p/q), else draw from the normalised (p - q)+.
 //
-// No floating-point sum runs over the vocabulary: probability mass is counted in integers (2^40 for
-// the likeliest token), and everything else is a maximum. So a device may split the loops over ids
-// among its threads in any way and still get the same bits as the plain loops here.
+// No floating-point sum runs over the vocabulary: probability mass is counted in integers (2^30 for
+// the likeliest token; one that rounds to 0 is never drawn), and everything else is a maximum. So a
+// device may split the loops over ids among its threads in any way and still get the same bits as
+// the plain loops here.
 #pragma once
 
 #include "engine/random.h"
@@ -20,10 +21,15 @@ namespace oj {
 
 constexpr int kSelectBins = 2048;
 constexpr int32_t kEveryId = 0x7fffffff;
+constexpr int kLanes = 16;                   // loops of this length become vector instructions
+constexpr float kMassUnit = 1073741824.0f;   // 2^30
+constexpr float kLogMassUnit = 20.7944154f;  // 30 ln 2
+constexpr float kLeastScore = -21.5f;        // e^-21.5 is less than half of 2^-30
 
-// Scratch of one row; both arrays belong to the caller.
+// Scratch of one row; the arrays belong to the caller.
 struct SampleWorkspace {
     float* scores;   // [n_vocab]
+    int32_t* ids;    // [n_vocab]
     uint64_t* bins;  // [kSelectBins]
 };
 
@@ -43,31 +49,30 @@ struct Cutoff {
     int32_t id;
 };
 
-// A filtered distribution over token ids. It stays valid as long as `scores` do.
+// A filtered distribution over token ids. It stays valid as long as `scores` do; the list of its
+// members only until the workspace is used again.
 struct Distribution {
     const float* scores;  // [n_vocab] logits after bias, penalties and mask
-    int32_t n_vocab;
     float max;
     float temperature;  // > 0
     Cutoff cutoff;
-    uint64_t mass;  // of the filtered set; the likeliest token has 2^40
+    int64_t mass;  // of the filtered set
+    int32_t* ids;  // its members, ascending
+    int32_t n_ids;
 
     OJ_HD float scaled(int32_t id) const { return (scores[id] - max) / temperature; }
-    OJ_HD bool keeps(float s, int32_t id) const {
-        return s > cutoff.score || (s == cutoff.score && id <= cutoff.id);
-    }
     OJ_HD double probability(int32_t id) const;
 };
 
-// The probability mass of a scaled score (<= 0) in units of 2^-40 of the likeliest token's.
-OJ_HD uint64_t token_mass(float scaled) {
-    if (!(scaled > -29.0f)) return 0;  // below 2^-41, or not a number
-    return static_cast<uint64_t>(exp_f32(scaled) * 1099511627776.0f + 0.5f);
+// The probability mass of a scaled score (<= 0) in units of 2^-30 of the likeliest token's.
+OJ_HD int32_t token_mass(float scaled) {
+    const float mass = scaled > kLeastScore ? exp_f32(scaled) * kMassUnit : 0.0f;
+    return static_cast<int32_t>(mass + 0.5f);
 }
 
 OJ_HD double Distribution::probability(int32_t id) const {
     const float s = scaled(id);
-    if (!keeps(s, id)) return 0.0;
+    if (s < cutoff.score || (s == cutoff.score && id > cutoff.id)) return 0.0;
     return static_cast<double>(token_mass(s)) / static_cast<double>(mass);
 }
 
@@ -125,78 +130,112 @@ OJ_HD void score_row(const float* logits, int32_t n_vocab, const oj_sampling& sa
 
 // ------------------------------------------------------------- filters
 
-// The last token of the shortest prefix of d's set that holds `target` (tokens, or mass): a radix
-// selection over the 31 bits of |scaled score|, which ascend as scores descend.
-OJ_HD Cutoff select_prefix(const Distribution& d, bool by_mass, uint64_t target, uint64_t* bins) {
+// The largest score, lowest id first.
+OJ_HD int32_t argmax(const float* scores, int32_t n_vocab) {
+    float lanes[kLanes];
+    for (int j = 0; j < kLanes; ++j)
+        lanes[j] = -INFINITY;
+    int32_t i = 0;
+    for (; i + kLanes <= n_vocab; i += kLanes) {
+        for (int j = 0; j < kLanes; ++j)
+            lanes[j] = scores[i + j] > lanes[j] ? scores[i + j] : lanes[j];
+    }
+    for (; i < n_vocab; ++i)
+        lanes[0] = scores[i] > lanes[0] ? scores[i] : lanes[0];
+    float largest = -INFINITY;
+    for (int j = 0; j < kLanes; ++j)
+        largest = lanes[j] > largest ? lanes[j] : largest;
+    for (i = 0; i < n_vocab; ++i) {
+        if (scores[i] == largest) return i;
+    }
+    return 0;
+}
+
+OJ_HD int64_t filtered_mass(const Distribution& d) {
+    int64_t mass = 0;
+    for (int32_t k = 0; k < d.n_ids; ++k)
+        mass += token_mass(d.scaled(d.ids[k]));
+    return mass;
+}
+
+// Bits that ascend as scores descend from 0.
+OJ_HD uint32_t order_key(float scaled) {
+    return float_to_bits(scaled) & 0x7fffffffu;
+}
+
+// Keeps the shortest prefix of d's set that holds `target` (tokens, or mass), by radix selection.
+OJ_HD void keep_prefix(Distribution* d, bool by_mass, int64_t target, uint64_t* bins) {
     const int shifts[3] = {20, 10, 0};
     const int widths[3] = {11, 10, 10};
-    uint64_t before = 0;
+    int64_t before = 0;  // held by keys below `prefix`
     uint32_t prefix = 0;
     for (int pass = 0; pass < 3; ++pass) {
         const uint32_t n_bins = 1u << widths[pass];
         for (uint32_t b = 0; b < n_bins; ++b)
             bins[b] = 0;
-        for (int32_t i = 0; i < d.n_vocab; ++i) {
-            const float s = d.scaled(i);
-            if (!d.keeps(s, i)) continue;
-            const uint32_t key = (float_to_bits(s) & 0x7fffffffu) >> shifts[pass];
+        for (int32_t k = 0; k < d->n_ids; ++k) {
+            const float s = d->scaled(d->ids[k]);
+            const uint32_t key = order_key(s) >> shifts[pass];
             if (key >> widths[pass] != prefix) continue;
-            bins[key & (n_bins - 1)] += by_mass ? token_mass(s) : 1;
+            bins[key & (n_bins - 1)] += static_cast<uint64_t>(by_mass ? token_mass(s) : 1);
         }
         uint32_t b = 0;
-        while (b < n_bins && before + bins[b] < target)
-            before += bins[b++];
-        if (b == n_bins) return d.cutoff;  // the whole set holds less
+        while (b < n_bins && before + static_cast<int64_t>(bins[b]) < target)
+            before += static_cast<int64_t>(bins[b++]);
+        if (b == n_bins) return;  // the whole set holds less
         prefix = prefix << widths[pass] | b;
-    }
-    for (int32_t i = 0; i < d.n_vocab; ++i) {  // equal scores: lowest ids first
-        const float s = d.scaled(i);
-        if (!d.keeps(s, i) || (float_to_bits(s) & 0x7fffffffu) != prefix) continue;
-        before += by_mass ? token_mass(s) : 1;
-        if (before >= target) return Cutoff{s, i};
-    }
-    return d.cutoff;
-}
-
-OJ_HD uint64_t filtered_mass(const Distribution& d) {
-    uint64_t mass = 0;
-    for (int32_t i = 0; i < d.n_vocab; ++i) {
-        const float s = d.scaled(i);
-        if (d.keeps(s, i)) mass += token_mass(s);
-    }
-    return mass;
-}
-
-OJ_HD int32_t argmax(const float* scores, int32_t n_vocab) {
-    int32_t best = 0;
-    float value = -INFINITY;
-    for (int32_t i = 0; i < n_vocab; ++i) {
-        if (scores[i] > value) {
-            value = scores[i];
-            best = i;
+        int32_t n = 0;
+        for (int32_t k = 0; k < d->n_ids; ++k) {
+            const int32_t id = d->ids[k];
+            if (order_key(d->scaled(id)) >> shifts[pass] <= prefix) d->ids[n++] = id;
         }
+        d->n_ids = n;
     }
-    return best;
+    int32_t n = 0;
+    for (int32_t k = 0; k < d->n_ids; ++k) {  // equal scores: lowest ids first
+        const int32_t id = d->ids[k];
+        const float s = d->scaled(id);
+        if (order_key(s) == prefix) {
+            if (before >= target) continue;
+            before += by_mass ? token_mass(s) : 1;
+            d->cutoff = Cutoff{s, id};
+        }
+        d->ids[n++] = id;
+    }
+    d->n_ids = n;
 }
 
-// Temperature (> 0), top-k, top-p, min-p over scored logits. `mass` is filled on request only.
-OJ_HD Distribution make_distribution(const float* scores, int32_t n_vocab, float max,
-                                     const oj_sampling& sampling, bool want_mass, uint64_t* bins) {
-    Distribution d{scores, n_vocab, max, sampling.temperature, {-INFINITY, -1}, 0};
-    if (sampling.top_k > 0 && sampling.top_k < n_vocab) {
-        d.cutoff = select_prefix(d, false, static_cast<uint64_t>(sampling.top_k), bins);
+OJ_HD void keep_above(Distribution* d, float least) {
+    if (!(least > d->cutoff.score)) return;
+    d->cutoff = Cutoff{least, kEveryId};
+    int32_t n = 0;
+    for (int32_t k = 0; k < d->n_ids; ++k) {
+        const int32_t id = d->ids[k];
+        if (d->scaled(id) >= least) d->ids[n++] = id;
+    }
+    d->n_ids = n;
+}
+
+// Temperature (> 0), top-k, top-p, min-p over the scores in `work`; `max` is the largest of them.
+OJ_HD Distribution make_distribution(const SampleWorkspace& work, int32_t n_vocab, float max,
+                                     const oj_sampling& sampling) {
+    Distribution d{work.scores, max, sampling.temperature, {-INFINITY, -1}, 0, work.ids, 0};
+    const float least = fmaf(kLeastScore - 0.5f, sampling.temperature, max);  // no mass below
+    for (int32_t i = 0; i < n_vocab; ++i) {
+        work.ids[d.n_ids] = i;
+        d.n_ids += work.scores[i] > least;
+    }
+    if (sampling.top_k > 0 && sampling.top_k < d.n_ids) {
+        keep_prefix(&d, false, sampling.top_k, work.bins);
     }
     if (sampling.top_p < 1.0f) {
         const double part =
             static_cast<double>(sampling.top_p) * static_cast<double>(filtered_mass(d));
-        const uint64_t target = static_cast<uint64_t>(part);
-        d.cutoff = select_prefix(d, true, target > 0 ? target : 1, bins);
+        const int64_t target = static_cast<int64_t>(part);
+        keep_prefix(&d, true, target > 0 ? target : 1, work.bins);
     }
-    if (sampling.min_p > 0.0f) {
-        const float floor = log_f32(sampling.min_p);
-        if (floor > d.cutoff.score) d.cutoff = Cutoff{floor, kEveryId};
-    }
-    if (want_mass) d.mass = filtered_mass(d);
+    if (sampling.min_p > 0.0f) keep_above(&d, log_f32(sampling.min_p));
+    d.mass = filtered_mass(d);
     return d;
 }
 
@@ -206,13 +245,13 @@ OJ_HD Distribution make_distribution(const float* scores, int32_t n_vocab, float
 OJ_HD int32_t choose(const Distribution& d, Noise noise) {
     int32_t best = 0;
     float value = -INFINITY;
-    for (int32_t i = 0; i < d.n_vocab; ++i) {
-        const float s = d.scaled(i);
-        if (!d.keeps(s, i) || s + kMaxGumbel < value) continue;
-        const float candidate = s + noise.at(i);
+    for (int32_t k = 0; k < d.n_ids; ++k) {
+        const float s = d.scaled(d.ids[k]);
+        if (s + kMaxGumbel < value) continue;
+        const float candidate = s + noise.at(d.ids[k]);
         if (candidate > value) {
             value = candidate;
-            best = i;
+            best = d.ids[k];
         }
     }
     return best;
@@ -232,13 +271,14 @@ OJ_HD int32_t choose_residual(const Distribution& p, const Distribution* q, int3
                               Noise noise) {
     int32_t best = -1;
     float value = -INFINITY;
-    for (int32_t i = 0; i < p.n_vocab; ++i) {
-        const double r = p.probability(i) - draft_probability(q, draft, i);
+    for (int32_t k = 0; k < p.n_ids; ++k) {
+        const int32_t id = p.ids[k];
+        const double r = p.probability(id) - draft_probability(q, draft, id);
         if (!(r > 0.0)) continue;
-        const float candidate = log_f32(static_cast<float>(r)) + noise.at(i);
+        const float candidate = log_f32(static_cast<float>(r)) + noise.at(id);
         if (candidate > value) {
             value = candidate;
-            best = i;
+            best = id;
         }
     }
     return best >= 0 ? best : choose(p, noise);  // p == q but for rounding
@@ -249,10 +289,18 @@ OJ_HD int32_t choose_residual(const Distribution& p, const Distribution* q, int3
 // Log-probability of `token` and of the likeliest ones; `max` is the largest score.
 OJ_HD void fill_logprob(const float* scores, int32_t n_vocab, float max, int32_t token,
                         int32_t n_top, oj_logprob* out) {
-    uint64_t mass = 0;
-    for (int32_t i = 0; i < n_vocab; ++i)
-        mass += token_mass(scores[i] - max);
-    const float log_sum = log_f32(static_cast<float>(mass)) - 27.7258872f;  // 40 ln 2
+    int64_t mass = 0;
+    int32_t at = 0;
+    for (; at + kLanes <= n_vocab; at += kLanes) {
+        int32_t lanes[kLanes];
+        for (int j = 0; j < kLanes; ++j)
+            lanes[j] = token_mass(scores[at + j] - max);
+        for (int j = 0; j < kLanes; ++j)
+            mass += lanes[j];
+    }
+    for (; at < n_vocab; ++at)
+        mass += token_mass(scores[at] - max);
+    const float log_sum = log_f32(static_cast<float>(mass)) - kLogMassUnit;
     out->logprob = scores[token] - max - log_sum;
     out->n_top = 0;
     for (int32_t i = 0; n_top > 0 && i < n_vocab; ++i) {
@@ -294,14 +342,13 @@ OJ_HD bool is_coupled(const oj_sampling& sampling) {
 }
 
 // The token that one row chooses or accepts, from its scores in `work`.
-OJ_HD int32_t choose_row(const SampledRows& rows, int32_t r, float max, SampleWorkspace work) {
+OJ_HD int32_t choose_row(const SampledRows& rows, int32_t r, int32_t likeliest,
+                         const SampleWorkspace& work) {
     const oj_sampling& sampling = *rows.sampling;
-    if (sampling.temperature == 0.0f) return argmax(work.scores, rows.n_vocab);
+    if (sampling.temperature == 0.0f) return likeliest;
     const int32_t position = rows.position + r;
-    const bool coupled = is_coupled(sampling);
-    const Distribution p =
-        make_distribution(work.scores, rows.n_vocab, max, sampling, !coupled, work.bins);
-    if (coupled) return choose(p, Noise(sampling.seed, position, Purpose::choice));
+    const Distribution p = make_distribution(work, rows.n_vocab, work.scores[likeliest], sampling);
+    if (is_coupled(sampling)) return choose(p, Noise(sampling.seed, position, Purpose::choice));
     if (r == rows.n_rows - 1) return choose(p, Noise(sampling.seed, position, Purpose::bonus));
     const Distribution* q = rows.q ? &rows.q[r] : nullptr;
     const int32_t draft = rows.drafts[r];
@@ -319,10 +366,10 @@ OJ_HD void verify(const SampledRows& rows, SampleWorkspace work, oj_seq_result* 
         penalties.n_extra = r;
         score_row(rows.logits + r * rows.stride, rows.n_vocab, *rows.sampling, penalties,
                   rows.masks ? rows.masks[r] : nullptr, work.scores);
-        const float max = work.scores[argmax(work.scores, rows.n_vocab)];
-        const int32_t token = choose_row(rows, r, max, work);
-        fill_logprob(work.scores, rows.n_vocab, max, token, rows.sampling->top_logprobs,
-                     &result->logprobs[r]);
+        const int32_t likeliest = argmax(work.scores, rows.n_vocab);
+        const int32_t token = choose_row(rows, r, likeliest, work);
+        fill_logprob(work.scores, rows.n_vocab, work.scores[likeliest], token,
+                     rows.sampling->top_logprobs, &result->logprobs[r]);
         result->tokens[result->n_tokens++] = token;
         if (r < rows.n_rows - 1 && token != rows.drafts[r]) return;
     }
@@ -338,11 +385,10 @@ OJ_HD int32_t draft_token(const float* logits, int32_t n_vocab, const oj_samplin
     score_row(logits, n_vocab, sampling, penalties, nullptr, work.scores);
     const int32_t likeliest = argmax(work.scores, n_vocab);
     if (sampling.temperature == 0.0f) return likeliest;
-    const bool coupled = is_coupled(sampling);
-    const Distribution d = make_distribution(work.scores, n_vocab, work.scores[likeliest], sampling,
-                                             !coupled, work.bins);
+    const Distribution d = make_distribution(work, n_vocab, work.scores[likeliest], sampling);
     if (q) *q = d;
-    return choose(d, Noise(sampling.seed, position, coupled ? Purpose::choice : Purpose::draft));
+    const Purpose purpose = is_coupled(sampling) ? Purpose::choice : Purpose::draft;
+    return choose(d, Noise(sampling.seed, position, purpose));
 }
 
 }  // namespace oj

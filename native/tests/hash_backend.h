@@ -1,7 +1,8 @@
 // A backend whose "model" is a hash of the whole history: cheap, sensitive to every mistake of the
 // engine above it, and choosing tokens with the engine's own sampling code. It keeps the history of
-// each slot, writes the hash of the prefix into every KV position and checks, for each row, that all
-// positions before it hold what they should; so a wrong page, fold, snapshot or copy is noticed.
+// each slot, writes the hash of the prefix into every KV position and checks, for each row, that
+// all positions before it hold what they should; so a wrong page, fold, snapshot or copy is
+// noticed.
 #pragma once
 
 #include <algorithm>
@@ -142,8 +143,9 @@ private:
         sampled.masks = seq.masks;
         if (seq.draft_source == OJ_DRAFT_MTP && !is_coupled(*seq.sampling)) sampled.q = slot.q;
         std::vector<float> scores(static_cast<size_t>(n_vocab_));
+        std::vector<int32_t> ids(scores.size());
         std::vector<uint64_t> bins(kSelectBins);
-        verify(sampled, {scores.data(), bins.data()}, result);
+        verify(sampled, {scores.data(), ids.data(), bins.data()}, result);
     }
 
     // A draft head that mostly agrees with the model.
@@ -151,6 +153,7 @@ private:
         std::vector<int32_t> tokens = slot.history;
         tokens.insert(tokens.end(), result->tokens, result->tokens + result->n_tokens);
         const size_t n_history = slot.history.size();
+        std::vector<int32_t> ids(static_cast<size_t>(n_vocab_));
         std::vector<uint64_t> bins(kSelectBins);
         slot.scores.assign(OJ_MAX_DRAFTS, std::vector<float>(static_cast<size_t>(n_vocab_)));
         for (int32_t depth = 0; depth < seq.n_draft; ++depth) {
@@ -161,11 +164,10 @@ private:
             const Penalties penalties{seq.penalty_ids, seq.penalty_counts, seq.n_penalty,
                                       tokens.data() + n_history,
                                       static_cast<int32_t>(tokens.size() - n_history)};
-            const int32_t draft =
-                draft_token(row.data(), n_vocab_, *seq.sampling, penalties,
-                            static_cast<int32_t>(tokens.size()),
-                            {slot.scores[static_cast<size_t>(depth)].data(), bins.data()},
-                            &slot.q[depth]);
+            const int32_t draft = draft_token(
+                row.data(), n_vocab_, *seq.sampling, penalties, static_cast<int32_t>(tokens.size()),
+                {slot.scores[static_cast<size_t>(depth)].data(), ids.data(), bins.data()},
+                &slot.q[depth]);
             result->drafts[result->n_drafts++] = draft;
             tokens.push_back(draft);
         }

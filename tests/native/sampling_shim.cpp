@@ -28,6 +28,7 @@ void shim_verify(const float* logits, int32_t n_rows, int32_t n_vocab, int32_t p
                  const int32_t* penalty_counts, int32_t n_penalty, const uint32_t* mask,
                  oj_seq_result* result) {
     std::vector<float> scores(static_cast<size_t>(n_vocab));
+    std::vector<int32_t> ids(scores.size());
     std::vector<uint64_t> bins(kSelectBins);
     const std::vector<const uint32_t*> masks(static_cast<size_t>(n_rows), mask);
     SampledRows rows = {};
@@ -40,7 +41,7 @@ void shim_verify(const float* logits, int32_t n_rows, int32_t n_vocab, int32_t p
     rows.sampling = sampling;
     rows.penalties = {penalty_ids, penalty_counts, n_penalty, nullptr, 0};
     rows.masks = mask ? masks.data() : nullptr;
-    verify(rows, {scores.data(), bins.data()}, result);
+    verify(rows, {scores.data(), ids.data(), bins.data()}, result);
 }
 
 // Draws one draft and verifies it, at `trials` positions. counts: of the token that came out;
@@ -48,6 +49,7 @@ void shim_verify(const float* logits, int32_t n_rows, int32_t n_vocab, int32_t p
 int32_t shim_trials(const float* target, const float* draft, int32_t n_vocab,
                     const oj_sampling* sampling, int32_t lookup, int32_t trials, int64_t* counts) {
     std::vector<float> scores(static_cast<size_t>(n_vocab)), kept(scores);
+    std::vector<int32_t> ids(scores.size());
     std::vector<uint64_t> bins(kSelectBins);
     std::vector<float> rows(target, target + n_vocab);
     rows.insert(rows.end(), target, target + n_vocab);
@@ -56,7 +58,7 @@ int32_t shim_trials(const float* target, const float* draft, int32_t n_vocab,
         Distribution q = {};
         const int32_t token = lookup ? argmax(draft, n_vocab)
                                      : draft_token(draft, n_vocab, *sampling, {}, trial,
-                                                   {kept.data(), bins.data()}, &q);
+                                                   {kept.data(), ids.data(), bins.data()}, &q);
         SampledRows sampled = {};
         sampled.logits = rows.data();
         sampled.stride = n_vocab;
@@ -67,7 +69,7 @@ int32_t shim_trials(const float* target, const float* draft, int32_t n_vocab,
         sampled.sampling = sampling;
         sampled.q = lookup || is_coupled(*sampling) ? nullptr : &q;
         oj_seq_result result;
-        verify(sampled, {scores.data(), bins.data()}, &result);
+        verify(sampled, {scores.data(), ids.data(), bins.data()}, &result);
         ++counts[result.tokens[0]];
         accepted += result.n_tokens == 2;
     }

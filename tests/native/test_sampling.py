@@ -301,11 +301,12 @@ MUTANTS = {
         "return u * draft_probability(q, draft, draft) < p.probability(draft);", "return true;"
     ),
     "residual = p": replace_once(
-        "p.probability(i) - draft_probability(q, draft, i)", ("p.probability(i)")
+        "p.probability(id) - draft_probability(q, draft, id)", "p.probability(id)"
     ),
     "unfiltered q": replace_once(
         "if (q) *q = d;",
-        "if (q) { *q = d; q->cutoff = {-INFINITY, -1}; q->mass = filtered_mass(*q); }",
+        "if (q) { *q = d; q->cutoff = {-INFINITY, -1}; q->mass = 0;"
+        " for (int32_t i = 0; i < n_vocab; ++i) q->mass += token_mass(q->scaled(i)); }",
     ),
     "shared counter": replace_once("Purpose::accept);", "Purpose::draft);"),
 }
