@@ -144,9 +144,11 @@ uint32_t oj_sizeof(const char* struct_name) {
         OJ_STRUCT(oj_memory_plan),
         OJ_STRUCT(oj_script_rule),
         OJ_STRUCT(oj_engine_options),
+        OJ_STRUCT(oj_thinking),
         OJ_STRUCT(oj_request),
         OJ_STRUCT(oj_request_stats),
         OJ_STRUCT(oj_event),
+        OJ_STRUCT(oj_mask_request),
         OJ_STRUCT(oj_engine_stats),
     };
 #undef OJ_STRUCT
@@ -339,6 +341,20 @@ int32_t oj_poll(oj_engine* handle, oj_event* events, int32_t max, int32_t timeou
     if (!engine) return -OJ_ERR_CLOSED;
     if (!events || max < 1) return -OJ_ERR_INVALID;
     return engine->poll(events, max, timeout_ms);
+}
+
+int32_t oj_poll_masks(oj_engine* handle, oj_mask_request* asked, int32_t timeout_ms) {
+    const auto engine = engines().find(handle);
+    if (!engine) return -OJ_ERR_CLOSED;
+    if (!asked) return -OJ_ERR_INVALID;
+    return engine->poll_masks(asked, timeout_ms);
+}
+
+oj_status oj_set_masks(oj_engine* handle, uint64_t id, int32_t position, const uint32_t* masks,
+                       int32_t n_masks, const int32_t* forced, int32_t n_forced, oj_error* error) {
+    return guarded(error, [&] {
+        engine_of(handle)->set_masks(id, position, masks, n_masks, forced, n_forced);
+    });
 }
 
 void oj_engine_get_stats(oj_engine* handle, oj_engine_stats* stats) {

@@ -17,6 +17,7 @@ from openjet_provider.errors import (
     EngineLost,
 )
 from openjet_provider.generation import Finish, Generation, RequestStats, Token
+from openjet_provider.masks import UNCONSTRAINED, Constraint, MaskThread
 
 _FINISHES: tuple[Finish, ...] = (
     "stop",
@@ -25,6 +26,7 @@ _FINISHES: tuple[Finish, ...] = (
     "cancelled",
     "deadline",
     "error",
+    "constraint",
 )
 _EVENTS = 256  # taken from the engine at a time
 _POLL_MS = 500
@@ -48,6 +50,17 @@ class TokenSampling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ThinkingBudget:
+    """oj_thinking: the tokens that may come between `open` and `close`, and what then closes it."""
+
+    open: int
+    close: int
+    starts_open: bool
+    tokens: int
+    closing: Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TokenRequest:
     """oj_request in Python's terms; see native/include/openjet.h for every field's meaning."""
 
@@ -63,6 +76,8 @@ class TokenRequest:
     starts_hidden: int = -1
     stop_tokens: Sequence[int] = ()
     draft: int = -1
+    thinking: ThinkingBudget | None = None
+    constraint: Constraint = UNCONSTRAINED
 
 
 @dataclass(frozen=True)
@@ -107,6 +122,7 @@ class Core:
         self._closed = False
         self._deaf = False  # the pump thread has ended
         self._running: dict[int, Generation] = {}
+        self._masks = MaskThread(self.native, self._engine, model.info.n_vocab, self._lock)
         self._pump = threading.Thread(target=self._pump_events, name="openjet-events", daemon=True)
         self._pump.start()
 
@@ -126,6 +142,8 @@ class Core:
             except ContextOverflowError as error:
                 raise ContextOverflowError(str(error), len(request.tokens), self.context) from None
             self._running[int(out[0])] = generation
+            if request.constraint.matcher is not None:
+                self._masks.add(int(out[0]), request.constraint.matcher)
         return generation
 
     def cancel(self, request: int) -> None:
@@ -151,6 +169,7 @@ class Core:
         self.native.lib.oj_engine_stop(self._engine)
         if threading.current_thread() is not self._pump:
             self._pump.join()
+        self._masks.join()
         self.native.lib.oj_engine_close(self._engine)
         self.model.close()
 
@@ -204,6 +223,16 @@ class Core:
         out.n_bias = len(sampling.bias)
         out.bias_ids = array("int32_t", list(sampling.bias))
         out.bias_values = array("float", list(sampling.bias.values()))
+        constraint = request.constraint
+        packed.constrained = constraint.matcher is not None
+        packed.constrain_after = constraint.after
+        if constraint.allowed is not None:
+            packed.allowed = array("uint32_t", constraint.allowed)
+        if request.thinking is not None:
+            span, limit = packed.thinking, request.thinking
+            span.open, span.close, span.starts_open = limit.open, limit.close, limit.starts_open
+            span.budget, span.n_closing = limit.tokens, len(limit.closing)
+            span.closing = array("int32_t", limit.closing)
         return packed
 
     def _pump_events(self) -> None:
@@ -232,13 +261,16 @@ class Core:
             last[event.request] = event
         for request, event in last.items():
             done = event.kind == self.native.lib.OJ_EVENT_DONE
+            finish = _FINISHES[event.finish] if done else None
+            error = None
             with self._lock:
                 generation = self._running.get(request)
                 if done:
                     self._running.pop(request, None)
+                    failure = self._masks.remove(request)
+                    error = failure if finish == "constraint" else None
             if generation is not None:
-                finish = _FINISHES[event.finish] if done else None
-                generation.deliver(tokens[request], _stats(event.stats), finish)
+                generation.deliver(tokens[request], _stats(event.stats), finish, error)
 
 
 def _token(event: Any) -> Token:

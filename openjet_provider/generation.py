@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from openjet_provider.errors import EngineLost, RequestTimeoutError
+from openjet_provider.errors import ConstraintError, EngineLost, RequestTimeoutError
 
 T = TypeVar("T")
 
-Finish = Literal["stop", "stop_string", "length", "cancelled", "deadline", "error"]
+Finish = Literal["stop", "stop_string", "length", "cancelled", "deadline", "error", "constraint"]
 
 
 class Token(NamedTuple):
@@ -112,6 +112,8 @@ class Inbox(Generic[T]):
                 f"the request's timeout passed after {self.stats.total_s:.1f} s and"
                 f" {self.stats.generated} tokens; raise timeout= or lower max_tokens="
             )
+        if finish == "constraint":
+            raise ConstraintError("the masks of the constrained output did not come in time")
         if finish == "error":
             raise EngineLost("the backend failed; restart this process to go on")
         return []

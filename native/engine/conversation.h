@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/constraint.h"
 #include "engine/drafts.h"
 #include "engine/prefix_index.h"
 #include "engine/stops.h"
@@ -34,6 +35,8 @@ struct Conversation {
     std::vector<float> bias_values;
     std::vector<int32_t> stop_tokens;
     StopMatcher stops{{}, {}, -1};
+    Constraint constraint;
+    ThinkingBudget thinking;
 
     // ---- its history ----
     std::vector<int32_t> tokens;   // the prompt, then what was generated

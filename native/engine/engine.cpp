@@ -10,7 +10,10 @@ namespace oj {
 
 namespace {
 
-constexpr size_t kMaxEvents = 16384;  // unfetched; steps wait for room
+constexpr size_t kMaxEvents = 16384;                          // unfetched; steps wait for room
+constexpr auto kMaskGrace = std::chrono::microseconds(200);   // a step waits this long for masks
+constexpr auto kCheckPeriod = std::chrono::milliseconds(20);  // of deadlines, while nothing runs
+constexpr int32_t kMaskTimeoutMs = 30000;
 
 oj_engine_options without_script(oj_engine_options options) {
     options.script = nullptr;  // the backend has its own copy
@@ -44,6 +47,7 @@ uint64_t Engine::submit(const oj_request& request) {
     c->id = id;
     queue_.push(std::move(c));
     last_id_ = id;
+    admit_ = true;
     work_.notify_one();
     return id;
 }
@@ -65,6 +69,31 @@ int32_t Engine::poll(oj_event* events, int32_t max, int32_t timeout_ms) {
     events_.erase(events_.begin(), events_.begin() + static_cast<std::ptrdiff_t>(n));
     work_.notify_one();
     return static_cast<int32_t>(n);
+}
+
+int32_t Engine::poll_masks(oj_mask_request* asked, int32_t timeout_ms) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    asked_.wait_for(lock, std::chrono::milliseconds(std::max(0, timeout_ms)),
+                    [&] { return !mask_requests_.empty() || stopping_; });
+    if (stopping_) return -OJ_ERR_CLOSED;
+    if (mask_requests_.empty()) return 0;
+    *asked = mask_requests_.front();
+    mask_requests_.pop_front();
+    return 1;
+}
+
+void Engine::set_masks(uint64_t id, int32_t position, const uint32_t* masks, int32_t n_masks,
+                       const int32_t* forced, int32_t n_forced) {
+    const int32_t n_vocab = model_->hparams.n_vocab;
+    check_masks(masks, n_masks, forced, n_forced, n_vocab);
+    const size_t n_words = (static_cast<size_t>(n_vocab) + 31) / 32;
+    MaskReply reply{id, position, n_masks, {}, {}};
+    reply.masks.assign(masks, masks + static_cast<size_t>(n_masks) * n_words);
+    reply.forced.assign(forced, forced + n_forced);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (finished_) return;
+    mask_replies_.push_back(std::move(reply));
+    work_.notify_one();
 }
 
 oj_engine_stats Engine::stats() {
@@ -89,6 +118,7 @@ void Engine::stop() {
         stopping_ = true;
         work_.notify_one();
         published_.notify_all();
+        asked_.notify_all();
     }
     std::call_once(joined_, [this] { thread_.join(); });
 }
@@ -99,11 +129,12 @@ void Engine::run() {
     oj_finish finish = OJ_FINISH_CANCEL;
     try {
         while (wait_for_work()) {
+            keep_masks();
             end_requests();
             while (admit_one()) {
             }
-            runner_.step();
-            publish();
+            const bool stepped = runner_.step();
+            publish(stepped);
         }
     } catch (const std::exception& error) {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -116,23 +147,48 @@ void Engine::run() {
 // False when the engine stops.
 bool Engine::wait_for_work() {
     std::unique_lock<std::mutex> lock(mutex_);
-    work_.wait(lock, [&] {
+    const auto has_work = [&] {
         if (stopping_) return true;
         if (events_.size() >= kMaxEvents) return false;
-        return queue_.size() > 0 || !cancels_.empty() || runner_.has_work();
-    });
+        return (admit_ && queue_.size() > 0) || !cancels_.empty() || !mask_replies_.empty() ||
+               runner_.has_work();
+    };
+    if (queue_.size() == 0 && runner_.running().empty()) {
+        work_.wait(lock, has_work);
+    } else {
+        // Somebody waits, for masks or for a slot, and may run out of time.
+        while (!work_.wait_for(lock, kCheckPeriod, has_work) && events_.size() >= kMaxEvents) {
+        }
+    }
+    // Those who could step now would leave behind those whose masks are just being made.
+    work_.wait_for(lock, kMaskGrace, [&] { return stopping_ || mask_replies_.size() >= n_asked_; });
+    n_asked_ = 0;
+    admit_ = false;
     return !stopping_;
 }
 
-// Cancelled and late requests.
+void Engine::keep_masks() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (MaskReply& reply : mask_replies_) {
+        if (runner_.keep_masks(reply)) continue;
+        Conversation* const waiting = queue_.find(reply.request);  // it had to make room
+        if (waiting) waiting->constraint.keep(std::move(reply));
+    }
+    mask_replies_.clear();
+}
+
+// Cancelled and late requests, and those whose masks do not come.
 void Engine::end_requests() {
     std::vector<uint64_t> cancels;
     const int64_t now = now_us();
+    const int64_t mask_timeout_us =
+        int64_t{1000} * (options_.mask_timeout_ms ? options_.mask_timeout_ms : kMaskTimeoutMs);
     const auto finish_of = [&](const Conversation& c) -> int32_t {
         if (std::find(cancels.begin(), cancels.end(), c.id) != cancels.end()) {
             return OJ_FINISH_CANCEL;
         }
-        return c.deadline_us > 0 && now >= c.deadline_us ? OJ_FINISH_DEADLINE : -1;
+        if (c.deadline_us > 0 && now >= c.deadline_us) return OJ_FINISH_DEADLINE;
+        return c.constraint.is_late(now, mask_timeout_us) ? OJ_FINISH_CONSTRAINT : -1;
     };
     std::vector<std::unique_ptr<Conversation>> waiting;
     {
@@ -163,8 +219,9 @@ bool Engine::admit_one() {
     return false;
 }
 
-void Engine::publish() {
+void Engine::publish(bool stepped) {
     const std::vector<oj_event> events = runner_.take_events();
+    const std::vector<oj_mask_request> asked = runner_.take_mask_requests();
     std::vector<std::unique_ptr<Conversation>> preempted = runner_.take_preempted();
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto& c : preempted)
@@ -172,6 +229,20 @@ void Engine::publish() {
     events_.insert(events_.end(), events.begin(), events.end());
     stats_ = runner_.stats();
     if (!events.empty()) published_.notify_all();
+    for (const oj_event& event : events) {
+        if (event.kind == OJ_EVENT_DONE) drop_mask_requests(event.request);
+    }
+    mask_requests_.insert(mask_requests_.end(), asked.begin(), asked.end());
+    n_asked_ = asked.size();
+    if (!asked.empty()) asked_.notify_all();
+    admit_ = admit_ || stepped || !events.empty();
+}
+
+void Engine::drop_mask_requests(uint64_t id) {
+    mask_requests_.erase(
+        std::remove_if(mask_requests_.begin(), mask_requests_.end(),
+                       [&](const oj_mask_request& asked) { return asked.request == id; }),
+        mask_requests_.end());
 }
 
 // The last events of everybody, and of the step thread.

@@ -31,6 +31,9 @@ public:
     uint64_t submit(const oj_request& request);
     void cancel(uint64_t id);
     int32_t poll(oj_event* events, int32_t max, int32_t timeout_ms);
+    int32_t poll_masks(oj_mask_request* asked, int32_t timeout_ms);
+    void set_masks(uint64_t id, int32_t position, const uint32_t* masks, int32_t n_masks,
+                   const int32_t* forced, int32_t n_forced);
     oj_engine_stats stats();
     void check_health();  // throws when stopped or lost
     void stop();
@@ -39,9 +42,11 @@ private:
     // the step thread
     void run();
     bool wait_for_work();
+    void keep_masks();
     void end_requests();
     bool admit_one();
-    void publish();
+    void publish(bool stepped);
+    void drop_mask_requests(uint64_t id);  // with the lock held
     void end_all(oj_finish finish);
 
     void check_serving() const;  // with the lock held
@@ -54,9 +59,14 @@ private:
     std::mutex mutex_;                   // guards what follows
     std::condition_variable work_;       // for the step thread: requests, cancels, room, stop
     std::condition_variable published_;  // for poll(): events, end
+    std::condition_variable asked_;      // for poll_masks(): questions, end
     RequestQueue queue_;
     std::vector<uint64_t> cancels_;
     std::deque<oj_event> events_;
+    std::deque<oj_mask_request> mask_requests_;
+    std::vector<MaskReply> mask_replies_;
+    size_t n_asked_ = 0;  // mask requests of the last step
+    bool admit_ = false;  // something changed since the last admission
     oj_engine_stats stats_ = {};
     std::string fault_;  // what the backend said when it failed
     uint64_t last_id_ = 0;

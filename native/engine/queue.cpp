@@ -9,7 +9,7 @@ namespace oj {
 RequestQueue::RequestQueue(int32_t max_all, int32_t max_client)
     : max_all_(max_all), max_client_(max_client) {}
 
-std::list<RequestQueue::Client>::iterator RequestQueue::find(const std::string& name) {
+std::list<RequestQueue::Client>::iterator RequestQueue::find_client(const std::string& name) {
     return std::find_if(round_.begin(), round_.end(),
                         [&](const Client& client) { return client.name == name; });
 }
@@ -19,7 +19,7 @@ void RequestQueue::push(std::unique_ptr<Conversation> request) {
         throw Error(OJ_ERR_BUSY, "busy: " + std::to_string(size_) +
                                      " requests wait already, the most allowed; try again later");
     }
-    auto client = find(request->client);
+    auto client = find_client(request->client);
     if (client == round_.end()) {
         client = round_.insert(round_.end(), {request->client, {}});
     } else if (static_cast<int32_t>(client->requests.size()) >= max_client_) {
@@ -32,7 +32,7 @@ void RequestQueue::push(std::unique_ptr<Conversation> request) {
 }
 
 void RequestQueue::push_front(std::unique_ptr<Conversation> request) {
-    auto client = find(request->client);
+    auto client = find_client(request->client);
     if (client == round_.end()) {
         client = round_.insert(round_.begin(), {request->client, {}});
     } else {
@@ -49,8 +49,17 @@ std::vector<Conversation*> RequestQueue::heads() const {
     return heads;
 }
 
+Conversation* RequestQueue::find(uint64_t id) const {
+    for (const Client& client : round_) {
+        for (const auto& request : client.requests) {
+            if (request->id == id) return request.get();
+        }
+    }
+    return nullptr;
+}
+
 std::unique_ptr<Conversation> RequestQueue::pop(const Conversation* head) {
-    auto client = find(head->client);
+    auto client = find_client(head->client);
     std::unique_ptr<Conversation> request = std::move(client->requests.front());
     client->requests.pop_front();
     --size_;

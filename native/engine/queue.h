@@ -30,6 +30,9 @@ public:
     template <typename Predicate>
     std::vector<std::unique_ptr<Conversation>> remove_if(Predicate gone);
 
+    // NULL if it is not waiting.
+    Conversation* find(uint64_t id) const;
+
     int32_t size() const { return size_; }
 
 private:
@@ -38,7 +41,7 @@ private:
         std::deque<std::unique_ptr<Conversation>> requests;  // never empty
     };
 
-    std::list<Client>::iterator find(const std::string& name);
+    std::list<Client>::iterator find_client(const std::string& name);
 
     int32_t max_all_;
     int32_t max_client_;

@@ -75,6 +75,25 @@ void check_boundaries(const oj_request& r) {
     }
 }
 
+// Bits at and above n_vocab do not count.
+void check_mask(const char* name, const uint32_t* mask, int32_t n_vocab) {
+    for (int32_t id = 0; id < n_vocab; ++id) {
+        if (mask[id / 32] >> (id % 32) & 1) return;
+    }
+    invalid(std::string(name) + " allows no token");
+}
+
+void check_thinking(const oj_thinking& t, int32_t n_vocab) {
+    check_array("thinking.closing", t.closing, t.n_closing, OJ_MAX_CLOSING);
+    check_tokens("thinking.closing", t.closing, t.n_closing, n_vocab);
+    check_range("thinking.budget", t.budget, 0, INT32_MAX);
+    if (t.n_closing > 0 &&
+        std::find(t.closing, t.closing + t.n_closing, t.close) == t.closing + t.n_closing) {
+        invalid("thinking.closing does not contain thinking.close, which is " +
+                std::to_string(t.close));
+    }
+}
+
 void check_request(const oj_request& r, int32_t n_vocab, int32_t context) {
     if (r.n_tokens < 1) invalid("the prompt is empty; give at least one token");
     if (!r.tokens) invalid("tokens is NULL");
@@ -96,6 +115,9 @@ void check_request(const oj_request& r, int32_t n_vocab, int32_t context) {
     check_tokens("stop_tokens", r.stop_tokens, r.n_stop_tokens, n_vocab);
     check_range("draft", r.draft, -1, OJ_MAX_DRAFTS);
     check_range("deadline_us", r.deadline_us, 0, INT64_MAX / 2);
+    check_thinking(r.thinking, n_vocab);
+    if (r.allowed) check_mask("allowed", r.allowed, n_vocab);
+    if (r.constrained) check_range("constrain_after", r.constrain_after, -1, n_vocab - 1);
 }
 
 StopMatcher make_stops(const oj_request& r) {
@@ -158,6 +180,7 @@ void check_options(const Model& model, const oj_engine_options& o) {
     check_range("draft", o.draft, 0, OJ_MAX_DRAFTS);
     check_float("step_target", o.step_target, 1.0f, 1000.0f);
     check_range("min_prompt_rows", o.min_prompt_rows, 1, 65536);
+    check_range("mask_timeout_ms", o.mask_timeout_ms, 0, 86400000);
     check_range("backend.max_rows with a row for each slot and min_prompt_rows", b.max_rows,
                 b.n_slots + o.min_prompt_rows, 65536);
     if (b.kind != OJ_BACKEND_SCRIPTED && o.n_script != 0) {
@@ -165,6 +188,17 @@ void check_options(const Model& model, const oj_engine_options& o) {
                 ", but only the scripted backend takes a script");
     }
     check_array("script", o.script, o.n_script, 4096);
+}
+
+void check_masks(const uint32_t* masks, int32_t n_masks, const int32_t* forced, int32_t n_forced,
+                 int32_t n_vocab) {
+    check_array("masks", masks, n_masks, n_forced > 0 ? 1 : OJ_MAX_DRAFTS + 1);
+    for (int32_t i = 0; i < n_masks; ++i) {
+        const std::string name = "masks[" + std::to_string(i) + "]";
+        check_mask(name.c_str(), masks + int64_t{i} * ((n_vocab + 31) / 32), n_vocab);
+    }
+    check_array("forced", forced, n_forced, INT32_MAX);
+    check_tokens("forced", forced, n_forced, n_vocab);
 }
 
 std::unique_ptr<Conversation> make_conversation(const Model& model,
@@ -189,6 +223,8 @@ std::unique_ptr<Conversation> make_conversation(const Model& model,
     c->sampling.bias_values = c->bias_values.data();
     c->stop_tokens.assign(r.stop_tokens, r.stop_tokens + r.n_stop_tokens);
     c->stops = make_stops(r);
+    c->constraint = Constraint(r, model.hparams.n_vocab);
+    c->thinking = ThinkingBudget(r.thinking);
 
     c->hashes.push_back(0);
     for (int32_t i = 0; i < r.n_tokens; ++i)

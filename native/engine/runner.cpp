@@ -42,6 +42,7 @@ Admission Runner::admit(Conversation& c) {
 
 void Runner::add(std::unique_ptr<Conversation> request) {
     running_.push_back(std::move(request));
+    ask_for_masks(*running_.back());
 }
 
 // If somebody is reading what this request begins with too, or is about to store it as a live end,
@@ -116,9 +117,54 @@ void Runner::resume(Conversation& c, int32_t entry) {
     totals_.cached_tokens += c.computed;
 }
 
+// ---------------------------------------------------------------- masks
+
+bool Runner::has_work() const {
+    const auto can_go_on = [](const std::unique_ptr<Conversation>& c) {
+        return c->ended || c->n_waiting() > 1 || !c->constraint.waits() ||
+               c->constraint.has_reply();
+    };
+    return !abandoned_slots_.empty() || std::any_of(running_.begin(), running_.end(), can_go_on);
+}
+
+// Asks while the prompt is being read too, so that the masks are there at its end.
+void Runner::ask_for_masks(Conversation& c) {
+    if (c.ended || !c.constraint.must_ask()) return;
+    c.drafts.clear();
+    if (c.n_waiting() == 1 && c.cuts.empty()) choose_drafts(c);
+    mask_requests_.push_back(c.constraint.ask(c.n_tokens(), c.drafts, c.draft_kind, now_us()));
+    mask_requests_.back().request = c.id;
+}
+
+bool Runner::keep_masks(MaskReply& reply) {
+    for (const auto& c : running_) {
+        if (c->id != reply.request) continue;
+        c->constraint.keep(std::move(reply));
+        return true;
+    }
+    return false;
+}
+
+// Replies become part of the conversations: masks, and forced tokens, which are history at once.
+void Runner::take_masks() {
+    for (const auto& c : running_) {
+        if (c->ended || !c->constraint.has_reply()) continue;
+        const MaskReply reply = c->constraint.take();
+        if (reply.n_masks == 0) {
+            end(*c, OJ_FINISH_CONSTRAINT);
+        } else {
+            take_forced(*c, reply.forced);
+            c->constraint.forced_are_known();
+        }
+        if (c->ended && !c->pending) settle(*c);
+    }
+    remove_settled();
+}
+
 // ---------------------------------------------------------------- one step
 
 bool Runner::step() {
+    take_masks();
     plan_rows();
     provide_pages();
     build_plan();
@@ -140,17 +186,8 @@ void Runner::plan_rows() {
     for (const auto& c : running_)
         n_decoding += !c->ended && c->n_waiting() == 1;
     draft_cost_ = std::max(1, n_decoding) * cost_.row_cost();
-    for (size_t i = 0; i < running_.size(); ++i) {
-        Conversation& c = *running_[i];
-        c.drafts.clear();
-        if (c.ended) continue;
-        shares_[i].waiting = c.n_waiting();
-        shares_[i].limit = c.cuts.empty()
-                               ? c.n_waiting()
-                               : std::min(c.n_waiting(), c.cuts.front().length - c.computed);
-        if (c.n_waiting() == 1 && c.cuts.empty()) choose_drafts(c);
-        shares_[i].drafts = static_cast<int32_t>(c.drafts.size());
-    }
+    for (size_t i = 0; i < running_.size(); ++i)
+        plan_rows(*running_[i], &shares_[i]);
     RowLimits limits;
     limits.max_rows = options_.backend.max_rows;
     limits.prompt_rows =
@@ -158,6 +195,24 @@ void Runner::plan_rows() {
     limits.reserved_prompt_rows = options_.min_prompt_rows;
     limits.turn = static_cast<int32_t>(totals_.steps % 4096);
     share_rows(&shares_, limits);
+}
+
+// What the conversation could use. Without masks it stops short of the row that needs them.
+void Runner::plan_rows(Conversation& c, RowShare* share) {
+    c.drafts.clear();
+    if (c.ended) return;
+    share->waiting = c.n_waiting() - c.constraint.waits();
+    share->limit = share->waiting;
+    if (!c.cuts.empty()) {
+        share->limit = std::min(share->waiting, c.cuts.front().length - c.computed);
+    } else if (c.n_waiting() == 1 && c.constraint.active()) {
+        c.draft_kind = c.constraint.draft_kind();
+        const bool drawn = c.draft_kind == DraftKind::mtp && !is_coupled(c.sampling);
+        if (!c.constraint.waits()) c.drafts = c.constraint.drafts(drawn);
+    } else if (c.n_waiting() == 1) {
+        choose_drafts(c);
+    }
+    share->drafts = static_cast<int32_t>(c.drafts.size());
 }
 
 void Runner::choose_drafts(Conversation& c) {
@@ -233,6 +288,7 @@ void Runner::add_rows(Conversation& c, const RowShare& share) {
         seq.penalty_ids = c.penalty_ids.data();
         seq.penalty_counts = c.penalty_counts.data();
         seq.n_penalty = static_cast<int32_t>(c.penalty_ids.size());
+        seq.masks = c.constraint.rows(seq.n_sampled);
         seq.n_draft = mtp_depth(c);
         extend_pages(c, seq.pos + seq.n_rows + seq.n_draft);  // else the backend drafts fewer
     }
@@ -289,19 +345,21 @@ void Runner::commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result
         event.kind = OJ_EVENT_PROMPT;
         publish(c, event);
     }
-    int32_t n_taken = 0;
-    while (n_taken < result.n_tokens && !c.ended) {
-        take_token(c, result.tokens[n_taken], result.logprobs[n_taken]);
-        ++n_taken;
-    }
     if (result.n_tokens > 0) {
+        c.constraint.used();
+        const int32_t n_taken = take_tokens(c, result);
         const int32_t accepted = result.n_tokens - 1;
         c.fold = std::min(n_taken, accepted);
+        if (c.computed + c.fold == c.n_tokens() && !c.ended) --c.fold;  // a row to go on from
         c.computed += c.fold;
         c.stats.drafted[seq.draft_source] += seq.n_rows - seq.n_certain;
         c.stats.accepted[seq.draft_source] += accepted;
         c.history.record(c.draft_kind, seq.n_rows - seq.n_certain, accepted);
-        c.proposed.assign(result.drafts, result.drafts + result.n_drafts);
+        c.proposed.clear();
+        if (n_taken == result.n_tokens && c.n_waiting() == 1) {  // else they follow something else
+            c.proposed.assign(result.drafts, result.drafts + result.n_drafts);
+        }
+        ask_for_masks(c);
     }
     for (int32_t at = before; at < c.computed; ++at)
         pool_.tokens(c.pages[at / kPageSize])[at % kPageSize] = c.tokens[at];
@@ -312,9 +370,35 @@ void Runner::commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result
     if (c.ended && !c.pending) settle(c);
 }
 
+// The proposed tokens become history, up to the end, up to where the thinking has to close, and up
+// to the first one that a constraint should have masked. Returns their number.
+int32_t Runner::take_tokens(Conversation& c, const oj_seq_result& result) {
+    const bool masked = c.constraint.active();
+    int32_t n = 0;
+    while (!c.ended && !close_thinking(c) && n < result.n_tokens &&
+           c.constraint.active() == masked) {
+        take_token(c, result.tokens[n], result.logprobs[n]);
+        ++n;
+    }
+    return n;
+}
+
+bool Runner::close_thinking(Conversation& c) {
+    if (!c.thinking.used_up()) return false;
+    take_forced(c, c.thinking.closing());
+    return true;
+}
+
+void Runner::take_forced(Conversation& c, const std::vector<int32_t>& tokens) {
+    for (size_t i = 0; i < tokens.size() && !c.ended; ++i)
+        take_token(c, tokens[i], oj_logprob());
+}
+
 // A token becomes history: penalties, ends, events.
 void Runner::take_token(Conversation& c, int32_t token, const oj_logprob& logprob) {
     c.push(token);
+    c.constraint.feed(token);
+    c.thinking.feed(token);
     ++totals_.generated;
     if (c.stats.generated++ == 0) c.stats.first_token_us = now_us() - c.submitted_us;
     if (has_penalties(c.sampling)) {
@@ -370,6 +454,7 @@ void Runner::preempt(size_t index) {
     c->fold = 0;
     c->pending = false;
     c->proposed.clear();
+    c->constraint.drop_drafts();
     preempted_.push_back(std::move(c));
 }
 

@@ -43,7 +43,11 @@ public:
     void end_running(const std::function<int32_t(const Conversation&)>& finish_of);
 
     const std::vector<std::unique_ptr<Conversation>>& running() const { return running_; }
-    bool has_work() const { return !running_.empty() || !abandoned_slots_.empty(); }
+    // The next step would compute something: not everybody waits for masks.
+    bool has_work() const;
+    // Keeps masks for the next step; false if no such request is running.
+    bool keep_masks(MaskReply& reply);
+    std::vector<oj_mask_request> take_mask_requests() { return std::exchange(mask_requests_, {}); }
     std::vector<oj_event> take_events() { return std::exchange(events_, {}); }
     // Conversations that had to make room; they go back to the queue and will go on unchanged.
     std::vector<std::unique_ptr<Conversation>> take_preempted() {
@@ -57,8 +61,13 @@ private:
     bool has_pages_for(const Conversation& request, int32_t entry) const;
     void resume(Conversation& c, int32_t entry);
 
+    // masks
+    void ask_for_masks(Conversation& c);
+    void take_masks();
+
     // one step
     void plan_rows();
+    void plan_rows(Conversation& c, RowShare* share);
     void choose_drafts(Conversation& c);
     void provide_pages();
     void build_plan();
@@ -67,6 +76,9 @@ private:
     int32_t draft_depth(const Conversation& c, DraftKind kind, int32_t most, double cost) const;
     void commit();
     void commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result& result);
+    int32_t take_tokens(Conversation& c, const oj_seq_result& result);
+    bool close_thinking(Conversation& c);
+    void take_forced(Conversation& c, const std::vector<int32_t>& tokens);
     void take_token(Conversation& c, int32_t token, const oj_logprob& logprob);
 
     // pages, snapshots, slots
@@ -101,6 +113,7 @@ private:
     std::vector<oj_seq_result> results_;
 
     std::vector<oj_event> events_;
+    std::vector<oj_mask_request> mask_requests_;
     oj_engine_stats totals_ = {};
 };
 

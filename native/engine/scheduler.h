@@ -10,7 +10,7 @@ namespace oj {
 // One running conversation as the scheduler sees it, and its part of the step.
 struct RowShare {
     int32_t waiting = 0;  // certain rows outstanding; 1: it decodes
-    int32_t limit = 0;    // ... of which this step may take at most these (>= 1)
+    int32_t limit = 0;    // ... of which this step may take at most these
     int32_t drafts = 0;   // draft rows it would like; 0 while a prompt is read
 
     int32_t certain_rows = 0;  // out: 0 = it sits this step out

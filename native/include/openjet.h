@@ -35,6 +35,7 @@ extern "C" {
 #define OJ_PAGE_SIZE 64   /* KV positions per page */
 #define OJ_MAX_STOPS 16   /* stop strings of one request */
 #define OJ_STOP_BYTES 256 /* longest stop string */
+#define OJ_MAX_CLOSING 16 /* tokens that close a thinking that is too long */
 
 typedef enum oj_status {
     OJ_OK = 0,
@@ -74,8 +75,8 @@ typedef struct oj_model_info {
     int64_t parameters;
     int32_t n_vocab;
     int32_t n_embd;
-    int32_t n_layer;       /* main layers, without the MTP block */
-    int32_t n_attention;   /* full-attention layers among them */
+    int32_t n_layer;     /* main layers, without the MTP block */
+    int32_t n_attention; /* full-attention layers among them */
     int32_t n_ff;
     int32_t n_head;
     int32_t n_head_kv;
@@ -86,7 +87,7 @@ typedef struct oj_model_info {
     int32_t context_length; /* the file's training context */
     int32_t has_mtp;
     int32_t tied_output;
-    int64_t state_bytes;    /* recurrent state of one conversation */
+    int64_t state_bytes; /* recurrent state of one conversation */
 } oj_model_info;
 
 void oj_model_get_info(const oj_model *model, oj_model_info *info);
@@ -169,21 +170,21 @@ typedef enum oj_draft_source {
 /* One conversation's part of a step: rows at consecutive positions, first the certain ones (they
  * are history, the state advances through them), then drafts (recorded, undone unless folded). */
 typedef struct oj_seq {
-    int32_t slot;      /* recurrent state, 0..n_slots-1 */
-    int32_t fold;      /* draft rows of this slot's previous step that became history; their state is
-                          replayed first. 0..(n_rows - n_certain of that step) */
-    int32_t pos;       /* absolute position of the first row; fold is already counted in */
-    int32_t first_row; /* index into oj_plan.tokens */
-    int32_t n_rows;    /* 0 = only fold */
-    int32_t n_certain; /* 1..n_rows, or 0 when n_rows is 0 */
-    int32_t n_sampled; /* trailing rows whose next token is chosen: 0 while a prompt is read,
-                          else n_rows - n_certain + 1 (the last certain row and every draft) */
+    int32_t slot; /* recurrent state, 0..n_slots-1 */
+    int32_t fold; /* draft rows of this slot's previous step that became history; their state is
+                     replayed first. 0..(n_rows - n_certain of that step) */
+    int32_t pos;  /* absolute position of the first row; fold is already counted in */
+    int32_t first_row;    /* index into oj_plan.tokens */
+    int32_t n_rows;       /* 0 = only fold */
+    int32_t n_certain;    /* 1..n_rows, or 0 when n_rows is 0 */
+    int32_t n_sampled;    /* trailing rows whose next token is chosen: 0 while a prompt is read,
+                             else n_rows - n_certain + 1 (the last certain row and every draft) */
     int32_t draft_source; /* oj_draft_source of this step's draft rows */
-    int32_t n_draft;   /* MTP drafts wanted after the chosen tokens, 0..OJ_MAX_DRAFTS */
-    int32_t n_pages;   /* pages[i] holds positions [64 i, 64 i + 64) */
+    int32_t n_draft;      /* MTP drafts wanted after the chosen tokens, 0..OJ_MAX_DRAFTS */
+    int32_t n_pages;      /* pages[i] holds positions [64 i, 64 i + 64) */
     const int32_t *pages;
-    const oj_sampling *sampling;  /* NULL when n_sampled is 0 */
-    const int32_t *penalty_ids;   /* distinct generated tokens so far, for penalties */
+    const oj_sampling *sampling; /* NULL when n_sampled is 0 */
+    const int32_t *penalty_ids;  /* distinct generated tokens so far, for penalties */
     const int32_t *penalty_counts;
     int32_t n_penalty;
     const uint32_t *const *masks; /* NULL, or per sampled row NULL or n_vocab allowed bits */
@@ -248,7 +249,8 @@ oj_status oj_backend_memory(const oj_model *model, const oj_backend_options *opt
                             oj_memory_plan *plan, oj_error *error);
 
 /* A script for OJ_BACKEND_SCRIPTED: the first rule whose `match` tokens occur in the conversation
- * (an empty match always does) says what the model answers; after `reply` comes end-of-generation. */
+ * (an empty match always does) says what the model answers; after `reply` comes end-of-generation.
+ * Where a mask forbids its next token, the lowest id allowed is said in its place. */
 typedef struct oj_script_rule {
     const int32_t *match;
     int32_t n_match;
@@ -271,6 +273,7 @@ typedef struct oj_engine_options {
     int32_t draft;            /* most drafts a step and conversation, 0 = off .. OJ_MAX_DRAFTS */
     float step_target;        /* a step with prompt rows costs at most this times a decode step */
     int32_t min_prompt_rows;  /* ... but reads at least this many prompt rows */
+    int32_t mask_timeout_ms;  /* a request ends when its masks take longer; 0 = 30000 */
     const oj_script_rule *script; /* scripted backend only; copied */
     int32_t n_script;
 } oj_engine_options;
@@ -288,17 +291,28 @@ void oj_engine_close(oj_engine *engine);
  * OJ_ERR_CLOSED after oj_engine_stop. Any thread. */
 oj_status oj_engine_health(oj_engine *engine, oj_error *error);
 
+/* A limit on the tokens of a span. When it is used up, the closing tokens become history without
+ * being chosen, and the request goes on behind them. n_closing 0: no limit. */
+typedef struct oj_thinking {
+    int32_t open; /* tokens that open and close the span */
+    int32_t close;
+    int32_t starts_open;    /* 1: it is open at the first generated token */
+    int32_t budget;         /* tokens in all such spans together, the closing one not counted */
+    const int32_t *closing; /* `close` is among them; copied */
+    int32_t n_closing;      /* 0..OJ_MAX_CLOSING */
+} oj_thinking;
+
 typedef struct oj_request {
     const int32_t *tokens; /* the prompt */
     int32_t n_tokens;
     const int32_t *boundaries; /* ascending prompt lengths worth a snapshot (end of system + tools,
                                   end of each message); the prompt end needs no entry */
     int32_t n_boundaries;
-    const char *client;   /* fairness and the monitor; "" is allowed */
-    int32_t max_tokens;   /* clamped to the room left in the context; <= 0: all of it */
-    int32_t ignore_eos;   /* 1: end-of-generation tokens are ordinary */
-    int64_t deadline_us;  /* from submission; 0 = none */
-    oj_sampling sampling; /* bias arrays are copied */
+    const char *client;       /* fairness and the monitor; "" is allowed */
+    int32_t max_tokens;       /* clamped to the room left in the context; <= 0: all of it */
+    int32_t ignore_eos;       /* 1: end-of-generation tokens are ordinary */
+    int64_t deadline_us;      /* from submission; 0 = none */
+    oj_sampling sampling;     /* bias arrays are copied */
     const char *const *stops; /* stop strings */
     int32_t n_stops;
     /* Stop strings count in visible text only. hidden[2 i], hidden[2 i + 1]: token ids that open
@@ -311,6 +325,14 @@ typedef struct oj_request {
     int32_t n_stop_tokens;
     int32_t draft; /* -1 = up to the engine's setting, as deep as recent success pays;
                       0..OJ_MAX_DRAFTS = always this many */
+    oj_thinking thinking;
+    /* Token masks: one bit an id, in words of 32, lowest bit first, at least one of them set.
+     * allowed: of every generated token that is not masked by oj_set_masks; NULL = all; copied.
+     * constrained 1: every token behind the first generated `constrain_after` (-1: every token)
+     * waits for oj_set_masks. */
+    const uint32_t *allowed;
+    int32_t constrained;
+    int32_t constrain_after;
 } oj_request;
 
 typedef enum oj_event_kind {
@@ -325,7 +347,8 @@ typedef enum oj_finish {
     OJ_FINISH_LENGTH = 2, /* max_tokens or the context */
     OJ_FINISH_CANCEL = 3,
     OJ_FINISH_DEADLINE = 4,
-    OJ_FINISH_ERROR = 5 /* the backend failed */
+    OJ_FINISH_ERROR = 5,     /* the backend failed */
+    OJ_FINISH_CONSTRAINT = 6 /* its masks could not be made or did not come in time */
 } oj_finish;
 
 typedef struct oj_request_stats {
@@ -357,18 +380,41 @@ typedef struct oj_event {
 /* Queues a request. OJ_ERR_BUSY past the queue's limits, OJ_ERR_CONTEXT if the prompt does not fit
  * with one token of answer, OJ_ERR_FAULT once the engine is lost. Any thread. */
 oj_status oj_submit(oj_engine *engine, const oj_request *request, uint64_t *id, oj_error *error);
-/* The request ends at the next step with OJ_FINISH_CANCEL; unknown or ended ids are ignored. Any thread. */
+/* The request ends at the next step with OJ_FINISH_CANCEL; unknown or ended ids are ignored. Any
+ * thread. */
 void oj_cancel(oj_engine *engine, uint64_t id);
 /* Waits up to timeout_ms for events of any request and moves at most `max` of them into `events`;
  * returns their number, 0 on timeout, -OJ_ERR_CLOSED once stopped and drained. Any thread. While
  * nobody fetches events, steps wait: some ten thousand are kept at most. */
 int32_t oj_poll(oj_engine *engine, oj_event *events, int32_t max, int32_t timeout_ms);
 
+/* What a constrained request needs next. */
+typedef struct oj_mask_request {
+    uint64_t request;
+    int32_t position; /* absolute, of the token to be masked */
+    int32_t n_tokens; /* constrained tokens that became history since the last question, forced ones
+                         of its answer left out */
+    int32_t n_drafts; /* drafts that could be verified with it */
+    int32_t tokens[OJ_MAX_DRAFTS + 1 + OJ_MAX_CLOSING];
+    int32_t drafts[OJ_MAX_DRAFTS];
+} oj_mask_request;
+
+/* Waits up to timeout_ms for a question; 1, or 0 on timeout, or -OJ_ERR_CLOSED once stopped. A
+ * request has at most one open question, and sits steps out until it is answered. Any thread. */
+int32_t oj_poll_masks(oj_engine *engine, oj_mask_request *asked, int32_t timeout_ms);
+/* Answers the question about `position` with n_masks masks back to back: of the next token, then of
+ * the one behind each draft in turn, up to the first draft that its mask refuses. `forced` tokens
+ * become history at once; then there is one mask, of the token behind them. n_masks 0: the masks
+ * cannot be made, and the request ends with OJ_FINISH_CONSTRAINT. What answers no open question is
+ * ignored: requests end at any time. Everything is copied. Any thread. */
+oj_status oj_set_masks(oj_engine *engine, uint64_t request, int32_t position, const uint32_t *masks,
+                       int32_t n_masks, const int32_t *forced, int32_t n_forced, oj_error *error);
+
 typedef struct oj_engine_stats {
     int64_t steps;
-    int64_t rows;             /* rows of all steps */
-    int64_t shared_steps;     /* steps with rows of two or more conversations */
-    int64_t step_us;          /* time inside backend steps */
+    int64_t rows;         /* rows of all steps */
+    int64_t shared_steps; /* steps with rows of two or more conversations */
+    int64_t step_us;      /* time inside backend steps */
     int64_t last_step_us;
     int64_t prompt_rows;
     int64_t decode_rows;

@@ -4,7 +4,9 @@
 //
 // A reply begins where a slot first chooses a token after reset or load; the rule is chosen by the
 // tokens up to there. To say `per_step` tokens in a step it proposes the following ones as drafts,
-// so the engine must allow drafts.
+// so the engine must allow drafts. Where a mask forbids the script's token it says the lowest id
+// that the mask allows, and the script goes on with its next token: a model that wants something
+// else.
 
 #include <algorithm>
 #include <chrono>
@@ -72,6 +74,7 @@ public:
     ScriptedBackend(const Model& model, const oj_backend_options& options,
                     const oj_script_rule* script, int n_script)
         : eog_(model.vocab.eog_ids().front()),
+          n_vocab_(model.hparams.n_vocab),
           slots_(static_cast<size_t>(options.n_slots)),
           snapshots_(static_cast<size_t>(options.n_snapshots)),
           options_(options) {
@@ -91,7 +94,7 @@ public:
             take_rows(seq, plan.tokens + seq.first_row);
             if (seq.n_sampled == 0) continue;
             Slot& slot = slots_[static_cast<size_t>(seq.slot)];
-            answer(slot, &results[i]);
+            answer(slot, seq.masks, &results[i]);
             if (slot.rule) delay_us = std::max(delay_us, slot.rule->delay_us);
         }
         std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
@@ -139,7 +142,7 @@ private:
         slot.drafts.assign(tokens + seq.n_certain, tokens + seq.n_rows);
     }
 
-    void answer(Slot& slot, oj_seq_result* result) {
+    void answer(Slot& slot, const uint32_t* const* masks, oj_seq_result* result) {
         const auto n_history = static_cast<int32_t>(slot.history.size());
         if (slot.answer_start < 0) {
             slot.answer_start = n_history;
@@ -147,7 +150,8 @@ private:
         }
         int32_t at = n_history - slot.answer_start;  // of the next reply token
         for (size_t row = 0; row <= slot.drafts.size(); ++row) {
-            const int32_t token = reply_token(slot.rule, at++);
+            const int32_t token =
+                allowed(reply_token(slot.rule, at++), masks ? masks[row] : nullptr);
             result->tokens[result->n_tokens++] = token;
             if (row == slot.drafts.size() || slot.drafts[row] != token) break;
         }
@@ -162,6 +166,15 @@ private:
                         "the script faults after " + std::to_string(at) + " reply tokens");
         }
         return script_token(rule, at);
+    }
+
+    int32_t allowed(int32_t token, const uint32_t* mask) const {
+        const auto allows = [&](int32_t id) { return mask[id / 32] >> (id % 32) & 1; };
+        if (!mask || allows(token)) return token;
+        for (int32_t id = 0; id < n_vocab_; ++id) {
+            if (allows(id)) return id;
+        }
+        broken("a mask allows no token");
     }
 
     int32_t script_token(const Rule* rule, int32_t at) const {
@@ -179,6 +192,7 @@ private:
     }
 
     const int32_t eog_;
+    const int32_t n_vocab_;
     std::vector<Rule> rules_;
     std::vector<Slot> slots_;
     std::vector<std::vector<int32_t>> snapshots_;

@@ -35,6 +35,7 @@ class Prompt:
     reasoning_open: the prompt ends inside thinking, so the output starts there.
     tools: normalised; those that may be called.
     client: who asks, derived from the first messages.
+    continues: the prompt ends inside the assistant's last message.
     """
 
     tokens: array[int]
@@ -44,6 +45,7 @@ class Prompt:
     client: str
     turn_start: int
     prefix: bytes
+    continues: bool
 
     @property
     def thinking(self) -> bool:
@@ -92,12 +94,13 @@ class PromptBuilder:
             tools=() if request.tool_choice == "none" else tuple(tools),
             client=_client(messages),
             turn_start=boundaries[-1] if boundaries else 0,
-            prefix=b"" if continues else prefix,
+            prefix=prefix,
+            continues=continues,
         )
 
     def remember(self, prompt: Prompt, output: Sequence[int], result: ChatResult) -> None:
         """Keep a turn that the model ended itself: its tokens, without the end token."""
-        if not prompt.prefix:
+        if prompt.continues:
             return
         calls = [
             {

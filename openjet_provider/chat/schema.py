@@ -65,7 +65,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[str]:
     if not isinstance(schema, Mapping) or depth == 0:
         return
     if isinstance(reference := schema.get("$ref"), str):
-        yield from _types(_referenced(reference, root), root, depth - 1)
+        yield from _types(referenced(reference, root), root, depth - 1)
     declared = schema.get("type")
     if isinstance(declared, str):
         yield declared
@@ -86,7 +86,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[str]:
             yield "array"
 
 
-def _referenced(reference: str, root: Mapping[str, Any]) -> Any:
+def referenced(reference: str, root: Mapping[str, Any]) -> Any:
     """The target of a local reference such as `#/$defs/Name`; None if there is none."""
     if not reference.startswith("#"):
         return None

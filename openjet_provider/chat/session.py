@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from openjet_provider import defaults
-from openjet_provider._core import TokenRequest, TokenSampling
+from openjet_provider._core import ThinkingBudget, TokenRequest, TokenSampling
 from openjet_provider._native import Model
+from openjet_provider.chat.constraint import Constrainer
 from openjet_provider.chat.parser import EndReason, OutputParser
 from openjet_provider.chat.prompt import Prompt, PromptBuilder
 from openjet_provider.chat.stream import TurnStream
@@ -37,6 +38,7 @@ class ChatFormat:
         self._name = name
         self._file_sampling = file_sampling
         self._prompts = PromptBuilder(tokenizer)
+        self._constrainer = Constrainer(tokenizer)
 
     @classmethod
     def of_model(cls, model: Model) -> ChatFormat:
@@ -60,7 +62,6 @@ class ChatFormat:
 
     def start(self, request: ChatRequest, submit: Submit) -> ChatStream:
         """Render, tokenise and queue one turn."""
-        _refuse_unsupported(request)
         prompt = self.prompt(request)
         generation = submit(
             TokenRequest(
@@ -71,6 +72,8 @@ class ChatFormat:
                 ignore_eos=request.ignore_eos,
                 timeout_s=request.timeout,
                 sampling=self.sampling(request, prompt.thinking),
+                thinking=self._thinking_budget(request, prompt),
+                constraint=self._constrainer.constraint(request, prompt),
             )
         )
         parser = OutputParser(
@@ -86,6 +89,26 @@ class ChatFormat:
             conversation=prompt.client,
             with_logprobs=request.top_logprobs is not None,
             remember=lambda output, result: self._prompts.remember(prompt, output, result),
+        )
+
+    def _thinking_budget(self, request: ChatRequest, prompt: Prompt) -> ThinkingBudget | None:
+        """None for a vocabulary without thinking."""
+        asked = request.thinking_budget
+        tokens = defaults.THINKING_BUDGET if asked is None else asked
+        if not 0 <= tokens < 1 << 31:
+            raise InvalidRequestError(
+                f"thinking_budget={tokens}: give a number of tokens, 0 or more"
+            )
+        special = self.tokenizer.special
+        if "<think>" not in special or "</think>" not in special:
+            return None
+        closing = self.tokenizer.encode("\n</think>\n\n", parse_special=True)
+        return ThinkingBudget(
+            open=special["<think>"],
+            close=special["</think>"],
+            starts_open=prompt.reasoning_open,
+            tokens=tokens,
+            closing=closing,
         )
 
     def sampling(self, request: ChatRequest, thinking: bool) -> TokenSampling:
@@ -113,21 +136,6 @@ class ChatFormat:
             top_logprobs=request.top_logprobs or 0,
             bias=asked.logit_bias,
         )
-
-
-def _refuse_unsupported(request: ChatRequest) -> None:
-    """What cannot be enforced is refused by name, never silently ignored."""
-    if request.tool_choice not in (None, "auto", "none"):
-        raise InvalidRequestError(
-            f"tool_choice={request.tool_choice!r} cannot be enforced yet; use 'auto' or 'none'"
-        )
-    kind = (request.response_format or {}).get("type", "text")
-    if kind != "text":
-        raise InvalidRequestError(
-            f"response_format of type {kind!r} cannot be enforced yet; ask for JSON in the prompt"
-        )
-    if request.parallel_tool_calls is False:
-        raise InvalidRequestError("parallel_tool_calls=False cannot be enforced yet; leave it out")
 
 
 def _vocabulary(model: Model) -> Vocabulary:
