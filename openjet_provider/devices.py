@@ -72,6 +72,8 @@ class DeviceLock:
                 f"device {device} is in use by {holder}; close it, choose another device=, or"
                 " share one engine between processes by attaching to `openjet serve`"
             ) from None
+        # A forked child shares the open file, and with it the lock, which is not its to keep.
+        os.register_at_fork(after_in_child=self._file.close)
         self.describe(model)
 
     def describe(self, model: str, serves: str | None = None) -> None:

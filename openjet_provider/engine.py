@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import functools
 import logging
 import os
 import threading
@@ -204,9 +203,7 @@ class Engine:
 
     def close(self) -> None:
         """Give this handle back. The last one cancels what runs and frees the model."""
-        shared, self._shared = self._shared, None
-        if shared is not None:
-            _registry().release(shared)
+        _registry().release(self)
 
     def __enter__(self) -> Engine:
         return self
@@ -385,8 +382,11 @@ class _Registry:
             shared.handles += 1
             return shared
 
-    def release(self, shared: _Shared) -> None:
+    def release(self, handle: Engine) -> None:
         with self._lock:
+            shared, handle._shared = handle._shared, None
+            if shared is None:
+                return
             shared.handles -= 1
             if shared.handles > 0:
                 return
@@ -400,10 +400,22 @@ class _Registry:
             shared.close()
 
 
-@functools.cache
+# By process: a forked child gets its own, since the locks of its parent's may be held for ever.
+_registries: dict[int, _Registry] = {}
+
+
 def _registry() -> _Registry:
-    """Made at first use; a forked child starts with an empty one (its locks may be held)."""
-    registry = _Registry()
-    atexit.register(registry.close_all)
-    os.register_at_fork(after_in_child=_registry.cache_clear)
+    """This process's, made at first use."""
+    registry = _registries.get(os.getpid())
+    if registry is None:
+        made = _Registry()
+        registry = _registries.setdefault(os.getpid(), made)  # atomic: threads may race to here
+        if registry is made:
+            atexit.register(_close_at_exit)
     return registry
+
+
+def _close_at_exit() -> None:
+    """A forked child runs its parent's exit handlers too: it closes what is its own."""
+    if registry := _registries.get(os.getpid()):
+        registry.close_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,27 @@ def test_a_second_process_is_told_who_holds_the_device(
         devices.DeviceLock(0, "again.gguf")
     lock.release()
     devices.DeviceLock(0, "next.gguf").release()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_keep_the_lock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    lock = devices.DeviceLock(0, "big.gguf")
+    ready, forked = os.pipe()
+    wait, end = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        os.close(end)
+        os.write(forked, b"!")
+        os.read(wait, 1)  # lives on, as a worker process does
+        os._exit(0)
+    os.read(ready, 1)
+    lock.release()
+    try:
+        devices.DeviceLock(0, "next.gguf").release()
+    finally:
+        for descriptor in (ready, forked, wait, end):
+            os.close(descriptor)
+        os.waitpid(child, 0)

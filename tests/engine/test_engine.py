@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from dataclasses import replace
 
 import pytest
 
+from openjet_provider import engine as engine_module
 from openjet_provider._core import TokenRequest
 from openjet_provider.chat.types import Sampling
 from openjet_provider.engine import Engine, ScriptRule
@@ -139,6 +142,47 @@ def test_a_forked_child_may_not_use_the_parents_engine(tiny: Engine) -> None:
     os.close(read)
     os.close(write)
     assert tiny.chat(ask(max_tokens=1)).result().usage.completion_tokens == 1
+
+
+def test_a_forked_child_exits_while_its_parent_opens_an_engine() -> None:
+    """Exit handlers in the child must not wait for a lock whose holder does not exist there."""
+    code = """
+import os, sys, threading
+from openjet_provider import engine
+registry, held = engine._registry(), threading.Event()
+def hold():  # as the thread that opens an engine does
+    with registry._lock:
+        held.set()
+        ended.wait()
+ended = threading.Event()
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    ended.set()
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+ended.set()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout.strip() == "7"
+
+
+def test_threads_that_open_the_first_engine_share_one_registry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class SlowRegistry(engine_module._Registry):
+        def __init__(self) -> None:
+            time.sleep(0.05)
+            super().__init__()
+
+    monkeypatch.setattr(engine_module, "_Registry", SlowRegistry)
+    monkeypatch.setattr(engine_module, "_registries", {})
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: engine_module._registry(), range(4)))
+    assert len(set(map(id, found))) == 1
 
 
 # --- requests -----------------------------------------------------------------------------------
