@@ -54,6 +54,7 @@ inline void delta_token(const Columns& state, int dim, int first, const DeltaTok
                 float* at = state.at[i] + (k + j) * strip_columns;
                 Simd::F32 s = Simd::fma(key, delta[i], Simd::mul(Simd::load(at), decay));
                 Simd::store(at, s);
+                __builtin_prefetch(at + delta_columns * dim);  // the strips after these
                 if (wants_out) sum[i][j] = Simd::fma(s, query, sum[i][j]);
             }
         }
