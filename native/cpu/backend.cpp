@@ -126,8 +126,7 @@ SampleWorkspace CpuBackend::workspace(int thread) {
     sample_scores_[thread].resize(model_.hparams.n_vocab);
     sample_ids_[thread].resize(model_.hparams.n_vocab);
     sample_bins_[thread].resize(kSelectBins);
-    return {sample_scores_[thread].data(), sample_ids_[thread].data(),
-            sample_bins_[thread].data()};
+    return {sample_scores_[thread].data(), sample_ids_[thread].data(), sample_bins_[thread].data()};
 }
 
 void CpuBackend::verify_seq(int thread, const oj_plan& plan, const oj_seq& seq,
