@@ -10,7 +10,7 @@ from rich.text import Text
 
 from openjet_provider.monitor.source import Sample
 
-_BARS = 20
+_BARS = 10
 _IDLE_S = 60.0  # agents that have been idle for longer come last
 
 _PHASES = {
@@ -20,7 +20,7 @@ _PHASES = {
     "writing": "green",
     "calling a tool": "blue",
 }
-_COLUMNS = (("AGENT", 16), ("PHASE", 20), ("TOK/S", -6), ("CONTEXT", -8), ("CACHED", -6))
+_COLUMNS = (("AGENT", 18), ("PHASE", 18), ("TOK/S", -6), ("CONTEXT", -8), ("CACHED", -6))
 _DRAFTS = ("DRAFTS", -6)
 _NUMBERS = sum(abs(width) + 1 for _, width in (*_COLUMNS, _DRAFTS))
 _WIDE = _NUMBERS + 40
@@ -33,11 +33,12 @@ def render(sample: Sample, before: Sample | None, width: int, height: int) -> Te
     """
     lines = [_title(sample), _engine(sample, before), *map(_gpu, sample.get("gpus") or ())]
     lines += [Text(), _cells([(name, size, "bold") for name, size in (*_COLUMNS, _DRAFTS)])]
-    agents = in_order(sample["conversations"])
+    agents = sample["conversations"]
     room = max(height - len(lines) - 1, 1)
-    each = 2 if 2 * len(agents) <= room else 1
-    shown = agents[: room // each]
-    for agent in shown:
+    awake = sum(not _long_idle(agent) for agent in agents)
+    each = 2 if 2 * awake <= room else 1
+    shown = sorted(agents, key=_idle_for)[: room // each]
+    for agent in in_order(shown):
         lines += _agent(agent, width)[:each]
     if not agents:
         lines.append(Text("no agent has asked for anything yet", "dim"))
@@ -50,11 +51,16 @@ def render(sample: Sample, before: Sample | None, width: int, height: int) -> Te
 
 def in_order(agents: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """By name, so that rows stay where they are; those long idle last."""
+    return sorted(agents, key=lambda agent: (_long_idle(agent), agent["client"], agent["id"]))
 
-    def long_idle(agent: Mapping[str, Any]) -> bool:
-        return agent["phase"] == "idle" and float(agent["unchanged_s"]) > _IDLE_S
 
-    return sorted(agents, key=lambda agent: (long_idle(agent), agent["client"], agent["id"]))
+def _idle_for(agent: Mapping[str, Any]) -> float:
+    """Seconds; none while something runs."""
+    return float(agent["unchanged_s"]) if agent["phase"] == "idle" else 0.0
+
+
+def _long_idle(agent: Mapping[str, Any]) -> bool:
+    return _idle_for(agent) > _IDLE_S
 
 
 def phase(agent: Mapping[str, Any]) -> str:
