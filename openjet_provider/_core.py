@@ -15,6 +15,7 @@ from openjet_provider.errors import (
     ContextOverflowError,
     EngineClosedError,
     EngineLost,
+    InvalidRequestError,
 )
 from openjet_provider.generation import Finish, Generation, RequestStats, Token
 from openjet_provider.masks import UNCONSTRAINED, Constraint, MaskThread
@@ -30,6 +31,7 @@ _FINISHES: tuple[Finish, ...] = (
 )
 _EVENTS = 256  # taken from the engine at a time
 _POLL_MS = 500
+_LONGEST_S = 1e9  # a longer timeout is none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +117,10 @@ class Core:
         out = self.native.ffi.new("oj_engine **")
         self.native.call("oj_engine_open", model.handle, options, out)
         self._engine = out[0]
+        self._oj_cancel = self.native.lib.oj_cancel  # cffi takes a lock to look a function up
         self._pid = os.getpid()
-        self._lock = (
-            threading.Lock()
-        )  # guards _closed, _deaf and _running, and every call but oj_poll
+        # Guards _closed, _deaf and _running, and every call but oj_poll and oj_cancel.
+        self._lock = threading.Lock()
         self._closed = False
         self._deaf = False  # the pump thread has ended
         self._running: dict[int, Generation] = {}
@@ -133,7 +135,10 @@ class Core:
         """
         ffi = self.native.ffi
         keep: list[Any] = []  # arrays that must live until oj_submit has returned
-        packed = self._pack(request, keep)
+        try:
+            packed = self._pack(request, keep)
+        except (OverflowError, ValueError) as error:
+            raise InvalidRequestError(f"a value of the request cannot be used: {error}") from error
         out = ffi.new("uint64_t *")
         generation = Generation(len(request.tokens), lambda: self.cancel(int(out[0])))
         with self._open():
@@ -147,9 +152,13 @@ class Core:
         return generation
 
     def cancel(self, request: int) -> None:
-        """End a request at the next step; unknown and ended ones are ignored."""
-        with contextlib.suppress(EngineClosedError), self._open():
-            self.native.lib.oj_cancel(self._engine, request)
+        """End a request at the next step; unknown and ended ones are ignored.
+
+        Takes no lock of Python's: a stream that is garbage cancels when it is collected, which may
+        be in any thread and inside any locked section.
+        """
+        if self._pid == os.getpid():
+            self._oj_cancel(self._engine, request)
 
     def stats(self) -> EngineStats:
         """Counters of the engine."""
@@ -200,10 +209,12 @@ class Core:
         packed.boundaries = array("int32_t", request.boundaries)
         packed.n_boundaries = len(request.boundaries)
         packed.client = array("char", request.client.encode())
-        packed.max_tokens = request.max_tokens
+        packed.max_tokens = min(max(request.max_tokens, 0), self.context)
         packed.ignore_eos = request.ignore_eos
         packed.deadline_us = (
-            0 if request.timeout_s is None else max(1, int(request.timeout_s * 1e6))
+            0
+            if request.timeout_s is None
+            else max(1, int(min(request.timeout_s, _LONGEST_S) * 1e6))
         )
         packed.stops = array("char *", [array("char", stop.encode()) for stop in request.stops])
         packed.n_stops = len(request.stops)

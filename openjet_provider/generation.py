@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from openjet_provider.errors import ConstraintError, EngineLost, RequestTimeoutError
+from openjet_provider.errors import (
+    ConstraintError,
+    EngineClosedError,
+    EngineLost,
+    RequestTimeoutError,
+)
 
 T = TypeVar("T")
 
@@ -59,8 +65,8 @@ class Inbox(Generic[T]):
     task; `cancel` from any.
 
     `take()` and `atake()` wait for more and return an empty list at the end; they raise what
-    `deliver` was given as an error, RequestTimeoutError past the request's deadline and EngineLost
-    when the backend failed.
+    `deliver` was given as an error, RequestTimeoutError past the request's deadline, EngineLost
+    when the backend failed and EngineClosedError in a forked child.
     """
 
     def __init__(self, prompt_tokens: int, cancel: Callable[[], None]) -> None:
@@ -69,6 +75,7 @@ class Inbox(Generic[T]):
         self._cancel = cancel
         self._items: list[T] = []
         self._error: Exception | None = None
+        self._pid = os.getpid()
         self._changed = threading.Condition()
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
 
@@ -79,6 +86,7 @@ class Inbox(Generic[T]):
 
     def take(self) -> list[T]:
         """Wait for more (blocking)."""
+        self._check_process()
         with self._changed:
             while not self._ready():
                 self._changed.wait()
@@ -86,6 +94,7 @@ class Inbox(Generic[T]):
 
     async def atake(self) -> list[T]:
         """Wait for more without blocking the event loop."""
+        self._check_process()
         while True:
             with self._changed:
                 if self._ready():
@@ -95,6 +104,12 @@ class Inbox(Generic[T]):
                 self._waiter = (loop, woken)
             await woken
         return self._drain()
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():  # nothing arrives here any more
+            raise EngineClosedError(
+                f"this request belongs to process {self._pid}, from which this one was forked"
+            )
 
     def _ready(self) -> bool:
         return bool(self._items) or self.finish is not None

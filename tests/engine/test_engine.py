@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -31,6 +32,14 @@ from tests.engine.conftest import TINY, ask
 Open = Callable[..., Engine]
 
 LONG = ScriptRule(reply="word " * 400, delay_s=0.005)
+
+
+def waits_until(holds: Callable[[], bool]) -> bool:
+    """Whether it holds within ten seconds."""
+    end = time.monotonic() + 10
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.01)
+    return holds()
 
 
 # --- opening and sharing ------------------------------------------------------------------------
@@ -128,17 +137,21 @@ def test_closing_ends_a_running_stream(scripted: Open) -> None:
 def test_a_forked_child_may_not_use_the_parents_engine(tiny: Engine) -> None:
     tiny.chat(ask(max_tokens=1)).result()
     read, write = os.pipe()
+    running = tiny.chat(ask(max_tokens=100))
     child = os.fork()
     if child == 0:  # pragma: no cover - another process
-        try:
-            tiny.chat(ask(max_tokens=1))
-            text = "no error"
-        except EngineClosedError as error:
-            text = str(error)
-        os.write(write, text.encode())
+        for use in (lambda: tiny.chat(ask(max_tokens=1)), running.result):
+            try:
+                use()
+                text = "no error"
+            except EngineClosedError as error:
+                text = str(error)
+            os.write(write, f"{text}\n".encode())
         os._exit(0)
     os.waitpid(child, 0)
-    assert "forked" in os.read(read, 4096).decode()
+    said = os.read(read, 4096).decode().splitlines()
+    assert len(said) == 2
+    assert all("forked" in line for line in said)
     os.close(read)
     os.close(write)
     assert tiny.chat(ask(max_tokens=1)).result().usage.completion_tokens == 1
@@ -185,7 +198,55 @@ def test_threads_that_open_the_first_engine_share_one_registry(
     assert len(set(map(id, found))) == 1
 
 
+class CollectingLock:
+    """A lock under which a garbage collection runs, as one may at any allocation."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        gc.collect()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_stream_that_is_collected_inside_a_locked_section_cancels(
+    scripted: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = scripted(LONG)
+    deltas = iter(engine.chat(ask()))
+    next(deltas)
+    cycle: list[object] = [deltas]
+    cycle.append(cycle)  # as an exception with its traceback is
+    monkeypatch.setattr(engine._open().core, "_lock", CollectingLock())
+    del deltas, cycle
+    asked = threading.Thread(target=engine.stats, daemon=True)
+    asked.start()
+    asked.join(10)
+    assert not asked.is_alive(), "the collected stream waits for the lock that its thread holds"
+    assert waits_until(lambda: engine.stats().running == 0)
+
+
 # --- requests -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [({"timeout": float("nan")}, "NaN"), ({"client": "\udc80"}, "surrogates")],
+)
+def test_values_that_cannot_be_handed_over_are_invalid_requests(
+    scripted: Open, options: dict[str, object], part: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=part):
+        scripted().chat(ask(**options))
+
+
+def test_limits_larger_than_anything_are_no_limits(scripted: Open) -> None:
+    engine = scripted(ScriptRule(reply="Hi."))
+    for options in ({"max_tokens": 1 << 40}, {"timeout": float("inf")}, {"timeout": 1e300}):
+        assert engine.chat(ask(**options)).result().content == "Hi."
 
 
 def test_a_scripted_reply_comes_through_whole(scripted: Open) -> None:
