@@ -27,14 +27,19 @@ def coerce(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
     """The value that `text` spells under `schema`, a parameter's schema inside `root`.
 
     Only a declared type changes anything: the types are tried in their order, null first where it
-    is allowed. What fits none of them, or is not declared, stays the text as it is.
+    is allowed, string last where the text is none of an enumeration's. What fits none of them, or
+    is not declared, stays the text as it is.
     """
+    values = schema.get("enum") if isinstance(schema, Mapping) else None
+    may_be_text = not isinstance(values, list) or text in values
     types = list(dict.fromkeys(_types(schema, root, _DEPTH)))
     if "null" in types and text.strip() in ("null", "None"):
         return None
     for name in types:
         if name == "string":
-            return text
+            if may_be_text:
+                return text
+            continue
         try:
             return _READERS[name](text)
         except (KeyError, ValueError, RecursionError):
