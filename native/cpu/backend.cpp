@@ -4,14 +4,33 @@
 #include <cmath>
 #include <string>
 
-#include "cpu/plan_check.h"
+#include "engine/plan_check.h"
 
 namespace oj::cpu {
 
 namespace {
 
+// What the kernels' loops rely on.
+void check_shape(const Model& model) {
+    const Hparams& h = model.hparams;
+    auto refuse = [&](const char* key, int value, const std::string& rule) {
+        throw Error(OJ_ERR_UNSUPPORTED, model.path + ": " + key + " is " + std::to_string(value) +
+                                            "; the CPU backend needs " + rule);
+    };
+    auto multiple = [&](const char* key, int value, int of) {
+        if (value % of != 0) refuse(key, value, "a multiple of " + std::to_string(of));
+    };
+    multiple("embedding_length", h.n_embd, sum_lanes);
+    multiple("feed_forward_length", h.n_ff, sum_lanes);
+    multiple("attention.key_length", h.head_dim, kv_group);
+    multiple("ssm.state_size", h.state_dim, delta_columns);
+    if (h.conv_kernel < 1 || h.conv_kernel > 16)
+        refuse("ssm.conv_kernel", h.conv_kernel, "1 to 16");
+}
+
 const oj_backend_options& checked(const Model& model, const oj_backend_options& options) {
     check_options(model, options);
+    check_shape(model);
     return options;
 }
 
@@ -339,7 +358,7 @@ std::unique_ptr<Backend> make_cpu_backend(const Model& model, const oj_backend_o
 }
 
 oj_memory_plan plan_cpu_memory(const Model& model, const oj_backend_options& options) {
-    cpu::check_options(model, options);
+    cpu::checked(model, options);
     const Hparams& h = model.hparams;
     int n_delta = 0, n_kv = options.mtp != 0 ? 1 : 0;
     for (const Layer& layer : model.layers) {

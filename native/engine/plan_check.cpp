@@ -1,11 +1,10 @@
-#include "cpu/plan_check.h"
+#include "engine/plan_check.h"
 
 #include <string>
 
-#include "cpu/kernels.h"
 #include "engine/numerics.h"
 
-namespace oj::cpu {
+namespace oj {
 
 namespace {
 
@@ -56,7 +55,6 @@ void check_sampling(const Model& model, const oj_seq& seq, const std::string& na
 }  // namespace
 
 void check_options(const Model& model, const oj_backend_options& options) {
-    const Hparams& h = model.hparams;
     in_range("threads", options.threads, 0, 1024);
     in_range("kv_codec", options.kv_codec, OJ_KV_Q8_0, OJ_KV_F32);
     in_range("n_slots", options.n_slots, 1, 4096);
@@ -66,17 +64,6 @@ void check_options(const Model& model, const oj_backend_options& options) {
     if (options.mtp != 0 && !model.mtp) {
         refuse("mtp is set, but " + model.path + " has no MTP block; set it to 0");
     }
-    auto multiple = [&](const char* key, int value, int of) {
-        if (value % of == 0) return;
-        throw Error(OJ_ERR_UNSUPPORTED, model.path + ": " + key + " is " + std::to_string(value) +
-                                            "; the CPU backend needs a multiple of " +
-                                            std::to_string(of));
-    };
-    multiple("embedding_length", h.n_embd, sum_lanes);
-    multiple("feed_forward_length", h.n_ff, sum_lanes);
-    multiple("attention.key_length", h.head_dim, kv_group);
-    multiple("ssm.state_size", h.state_dim, delta_columns);
-    in_range(model.path + ": ssm.conv_kernel", h.conv_kernel, 1, 16);
 }
 
 void check_plan(const Model& model, const oj_backend_options& options, const oj_plan& plan,
@@ -105,4 +92,4 @@ void check_plan(const Model& model, const oj_backend_options& options, const oj_
     in_range("rows of all sequences", n_rows, plan.n_rows, plan.n_rows);
 }
 
-}  // namespace oj::cpu
+}  // namespace oj

@@ -1,4 +1,4 @@
-// Refuses plans and options that would read or write out of bounds.
+// Refuses plans and options that would read or write out of bounds, for every backend.
 #pragma once
 
 #include <vector>
@@ -6,13 +6,14 @@
 #include "model/model.h"
 #include "openjet.h"
 
-namespace oj::cpu {
+namespace oj {
 
-// Throws oj::Error (OJ_ERR_INVALID) naming the field and its rule.
+// Both throw oj::Error (OJ_ERR_INVALID) naming the field and its rule.
+
 void check_options(const Model& model, const oj_backend_options& options);
 
 // `pending` are the recorded draft rows of each slot.
 void check_plan(const Model& model, const oj_backend_options& options, const oj_plan& plan,
                 const std::vector<int>& pending);
 
-}  // namespace oj::cpu
+}  // namespace oj
