@@ -46,7 +46,7 @@ def render(sample: Sample, before: Sample | None, width: int, height: int) -> Te
         lines.append(Text(f"and {left} more", "dim"))
     for line in lines:
         line.truncate(width, overflow="ellipsis")
-    return Text("\n").join(lines)
+    return Text("\n").join(lines[:height])
 
 
 def in_order(agents: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

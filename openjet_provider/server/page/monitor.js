@@ -84,7 +84,7 @@ function tiles(sample) {
       tile("running", `${engine.running}`), tile("queued", `${engine.waiting}`),
       tile("pool in use", percent(engine.pages_used, pages),
         bar(engine.pages_used / pages, engine.pages_cached / pages),
-        make("span", { class: "soft" }, `${percent(engine.pages_cached, pages)} kept for reuse`)),
+        make("span", { class: "soft" }, `${percent(engine.pages_cached, pages)} kept`)),
       tile("step", `${ms.toFixed(1)} ms`), tile("rows per step", rows.toFixed(1)));
   }
   for (const gpu of sample.gpus) {
