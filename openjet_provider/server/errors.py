@@ -128,6 +128,9 @@ def _overflow(error: errors.ContextOverflowError) -> str:
     )
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def to_json(value: Any) -> bytes:
     """Compact JSON in UTF-8."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _ENCODER.encode(value).encode("utf-8", "replace")

@@ -174,6 +174,7 @@ class EventStream(Response):
         try:
             async for delta in self._turn.deltas():
                 await self._send(send, self._writer.delta(delta))
+                await asyncio.sleep(self._settings.interval)
             assert self._turn.result is not None
             await self._send(send, self._writer.end(self._turn.result))
         except Exception as error:

@@ -100,6 +100,7 @@ class _Process:
                 server_header=False,
                 timeout_keep_alive=75,
                 lifespan="on",
+                ws="none",
                 timeout_graceful_shutdown=int(settings.drain + _STOP_GRACE_S) + 1,
             )
         )

@@ -18,6 +18,8 @@ class Settings:
     read_timeout, write_timeout: how long a client may take to send its body, or to take a piece of
         its answer.
     keep_alive: the longest silence in a stream.
+    interval: the shortest time between a stream's events; tokens that come closer share one, which
+        costs less than an event each.
     drain: how long running requests may go on after a stop was asked for.
     """
 
@@ -31,4 +33,5 @@ class Settings:
     read_timeout: float = 60.0
     write_timeout: float = 60.0
     keep_alive: float = 10.0
+    interval: float = 0.02
     drain: float = 10.0

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import MODEL, say
+from tests.server.conftest import say
+from tests.server.script import MODEL
 from tests.server.test_messages import WEATHER
 
 anthropic = pytest.importorskip("anthropic")

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.conftest import ANSWER, CONTEXT, MODEL, PING, WEATHER, Connect, events, say
+from tests.server.conftest import Connect, events, say
+from tests.server.script import ANSWER, CONTEXT, MODEL, PING, WEATHER
 
 PATH = "/v1/chat/completions"
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from openjet_provider.engine import Engine
 from openjet_provider.server.openapi import OPERATIONS
-from tests.server.conftest import WEATHER, live
+from tests.server.conftest import live
+from tests.server.script import WEATHER
 
 JSON = st.recursive(
     st.none()
@@ -97,7 +98,7 @@ def client(engine: Engine) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize(
     "operation", [op for op in OPERATIONS if op.body], ids=lambda operation: operation.path
 )
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_body(client: httpx.Client, operation: Any, data: st.DataObject) -> None:
     body = data.draw(bodies(operation.body.model_fields) | JSON)

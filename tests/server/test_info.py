@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 
 from openjet_provider.engine import Engine
-from tests.server.conftest import CONTEXT, MODEL, WEATHER, Connect, live, say
+from tests.server.conftest import Connect, live, say
+from tests.server.script import CONTEXT, MODEL, WEATHER
 
 
 async def test_models(client: httpx.AsyncClient) -> None:

@@ -9,7 +9,8 @@ import httpx
 
 from openjet_provider.chat.messages import normalise_messages
 from openjet_provider.server.messages import MessagesBody, to_request
-from tests.server.conftest import ANSWER, CONTEXT, Connect, say
+from tests.server.conftest import Connect, say
+from tests.server.script import ANSWER, CONTEXT
 
 PATH = "/v1/messages"
 WEATHER = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.conftest import ANSWER, CONTEXT, MODEL, WEATHER
+from tests.server.script import ANSWER, CONTEXT, MODEL, WEATHER
 from tests.server.test_responses import WEATHER as FLAT_WEATHER
 
 openai = pytest.importorskip("openai")

@@ -19,7 +19,8 @@ from openjet_provider import cli, serve
 from openjet_provider.errors import BackendUnavailableError, InvalidRequestError
 from openjet_provider.server.run import EXIT_LOST, check_exposure
 from openjet_provider.server.settings import Settings
-from tests.server.conftest import ANSWER, events, say
+from tests.server.conftest import events, say
+from tests.server.script import ANSWER
 
 CHAT = "/v1/chat/completions"
 
@@ -28,7 +29,7 @@ import sys
 from openjet_provider.engine import Engine
 from openjet_provider.server.run import bind, serve
 from openjet_provider.server.settings import Settings
-from tests.server.conftest import MODEL, OPTIONS
+from tests.server.script import MODEL, OPTIONS
 
 listener = bind("127.0.0.1", 0)
 print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)

@@ -26,7 +26,8 @@ from openjet_provider.errors import (
 )
 from openjet_provider.handles import Handles
 from openjet_provider.remote import RemoteEngine
-from tests.server.conftest import ANSWER, CONTEXT, MODEL, WEATHER, live
+from tests.server.conftest import live
+from tests.server.script import ANSWER, CONTEXT, MODEL, WEATHER
 
 
 def ask(text: str = "Hello", **options: Any) -> ChatRequest:

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from openjet_provider.server.responses_input import ResponsesBody, to_messages, to_request
-from tests.server.conftest import ANSWER, events
+from tests.server.conftest import events
+from tests.server.script import ANSWER
 
 PATH = "/v1/responses"
 WEATHER = {
