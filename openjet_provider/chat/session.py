@@ -43,18 +43,8 @@ class ChatFormat:
     @classmethod
     def of_model(cls, model: Model) -> ChatFormat:
         """Read from the file's metadata; about a second for 248K tokens."""
-        sampling = {
-            ours: model.metadata(f"general.sampling.{theirs}")
-            for ours, theirs in {
-                "temperature": "temp",
-                "top_k": "top_k",
-                "top_p": "top_p",
-                "min_p": "min_p",
-                "repetition_penalty": "penalty_repeat",
-            }.items()
-        }
         name = model.metadata("general.name") or model.path.stem
-        return cls(Tokenizer(_vocabulary(model)), name, sampling)
+        return cls(Tokenizer(_vocabulary(model)), name, _file_sampling(model.metadata))
 
     def prompt(self, request: ChatRequest) -> Prompt:
         """The tokens of a request's prompt. Raises InvalidRequestError for what cannot be one."""
@@ -136,6 +126,22 @@ class ChatFormat:
             top_logprobs=request.top_logprobs or 0,
             bias=asked.logit_bias,
         )
+
+
+def _file_sampling(metadata: Callable[[str], Any]) -> dict[str, Any]:
+    """A file's `general.sampling.*` under our names. Files switch a filter off in llama.cpp's way,
+    with top_k -1 or 0 and a penalty of 0."""
+    names = {
+        "temperature": "temp",
+        "top_k": "top_k",
+        "top_p": "top_p",
+        "min_p": "min_p",
+        "repetition_penalty": "penalty_repeat",
+    }
+    found = {ours: metadata(f"general.sampling.{theirs}") for ours, theirs in names.items()}
+    if found["top_k"] is not None:
+        found["top_k"] = max(0, found["top_k"])
+    return {**found, "repetition_penalty": found["repetition_penalty"] or None}
 
 
 def _vocabulary(model: Model) -> Vocabulary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from openjet_provider import defaults
+from openjet_provider.chat.session import _file_sampling
 
 
 def cells(text: str) -> dict[str, list[str]]:
@@ -35,3 +36,11 @@ def test_the_table_states_the_values_in_use(root: Path) -> None:
             preset.min_p,
             preset.presence_penalty,
         ]
+
+
+def test_a_file_may_switch_filters_off_in_llama_cpps_way() -> None:
+    file = {"general.sampling.top_k": -1, "general.sampling.penalty_repeat": 0.0}
+    found = _file_sampling(file.get)
+    assert found["top_k"] == 0
+    assert found["repetition_penalty"] is None
+    assert _file_sampling({"general.sampling.top_k": 40}.get)["top_k"] == 40
