@@ -1,0 +1,142 @@
+"""The text that openjet-tiny learns from: reproducible, split cleanly, and free of the texts that
+it is later tried on."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openjet_provider.tasks import TASKS
+from tools.train_tiny.generate import corpus
+from tools.train_tiny.generate.conversation import (
+    Conversation,
+    is_held_out,
+    render,
+)
+
+GENERATOR = Path(__file__).resolve().parents[2] / "tools" / "train_tiny" / "generate"
+
+
+def text_of(doc: Conversation) -> str:
+    return render(doc.messages, **doc.options())
+
+
+def training_documents(count: int) -> list[Conversation]:
+    rng = random.Random(5)
+    return [corpus.document(rng, turns=corpus.draw_turns(rng, long=False)) for _ in range(count)]
+
+
+def test_a_seed_gives_one_text() -> None:
+    """Two runs with one seed train on the same documents."""
+    first, second = (
+        [text_of(corpus.document(random.Random(seed), turns=3)) for seed in range(40)]
+        for _ in range(2)
+    )
+    assert first == second
+    assert len(set(first)) == 40
+
+
+@pytest.mark.parametrize("kind", sorted(corpus.EPISODES))
+def test_held_out_documents_use_held_out_combinations_only(kind: str) -> None:
+    """What an evaluation asks was never trained: neither side uses a combination of the other."""
+    for seed in range(6):
+        trained = corpus.document(random.Random(seed), kind=kind)
+        asked = corpus.document(random.Random(seed), held_out=True, kind=kind)
+        assert not any(map(is_held_out, trained.split.used))
+        assert all(map(is_held_out, asked.split.used))
+
+
+def test_training_never_uses_a_held_out_combination() -> None:
+    used = [key for doc in training_documents(400) for key in doc.split.used]
+    assert len(used) > 400
+    assert not any(map(is_held_out, used))
+
+
+def test_mistakes_are_not_learned() -> None:
+    """Turns that are deliberately wrong are muted, and never what an evaluation scores."""
+    docs = [corpus.document(random.Random(seed), kind="coding") for seed in range(60)]
+    muted = [doc for doc in docs if doc.muted]
+    assert len(muted) > 5
+    for doc in muted:
+        assert not doc.muted & set(doc.scored)
+        assert all("tool_calls" in doc.messages[i] for i in doc.muted)
+
+
+def test_prompts_are_prefixes_of_their_documents() -> None:
+    """An evaluation's prompt is what training saw before the same turn."""
+    for doc in training_documents(60):
+        for turn in doc.scored:
+            whole = render(doc.messages[: turn + 1], **doc.options())
+            assert whole.startswith(doc.prompt(turn))
+
+
+def test_most_documents_have_tools_and_a_third_an_effort_sentence() -> None:
+    """The mix of what surrounds a task: the full tool block, effort sentences, no thinking."""
+    docs = training_documents(600)
+    assert sum(bool(doc.tools) for doc in docs) > 0.3 * len(docs)
+    assert 0.1 < sum(doc.effort != "medium" for doc in docs) / len(docs) < 0.4
+    assert 0.3 < sum(doc.thinking for doc in docs) / len(docs) < 0.7
+
+
+# ---- nothing of the tests and the examples -------------------------------------------------------
+
+
+def strings(source: str) -> Iterator[str]:
+    """String constants of a module, without docstrings."""
+    tree = ast.parse(source)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        constant = isinstance(node, ast.Constant) and id(node) not in docstrings
+        if constant and isinstance(node.value, str):
+            yield node.value
+
+
+def tool_names(source: str) -> Iterator[str]:
+    """Functions that become tools, by decorator or by how they are described as data."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for mark in node.decorator_list:
+                target = mark.func if isinstance(mark, ast.Call) else mark
+                if isinstance(target, ast.Name) and target.id == "tool":
+                    yield node.name
+
+
+def sources(folders: list[Path]) -> list[str]:
+    return [file.read_text() for folder in folders for file in sorted(folder.rglob("*.py"))]
+
+
+def suite_folders() -> list[Path]:
+    found = importlib.util.find_spec("langchain_tests")
+    return [Path(found.origin).parent] if found and found.origin else []
+
+
+def test_the_generator_holds_no_literal_of_tests_or_examples(root: Path) -> None:
+    """Prompts (four words and more) and tool names of langchain-tests, of our tests and of the
+    examples stand nowhere in the generator: passing them is not recalling them."""
+    generator = "\n".join(sources([GENERATOR]))
+    folders = [root / "examples", *suite_folders()]
+    folders += [p for p in sorted((root / "tests").iterdir()) if p.is_dir() and p.name != "tools"]
+    read = [*sources(folders), (root / "openjet_provider" / "tasks.py").read_text()]
+    assert len(read) > 10
+    prompts = {s.strip() for text in read for s in strings(text) if len(s.split()) >= 4}
+    assert [p for p in prompts if p in generator] == []
+    names = {name for text in read for name in tool_names(text) if "_" in name}
+    assert [n for n in names if re.search(rf"\b{re.escape(n)}\b", generator)] == []
+
+
+def test_the_demo_asks_for_functions_that_were_never_trained() -> None:
+    """No training document names a function of the demo's tasks."""
+    rng = random.Random(11)
+    text = "\n".join(text_of(corpus.document(rng, kind="coding")) for _ in range(500))
+    assert [task.name for task in TASKS if task.name in text] == []

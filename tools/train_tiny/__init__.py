@@ -1,0 +1,1 @@
+"""How openjet-tiny is made: generate text, train, evaluate, export (torch; not in the wheel)."""
