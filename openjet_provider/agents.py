@@ -45,6 +45,7 @@ class Agent:
     engine: ChatEngine
     workspace: Workspace
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=0.0))
+    system: str = SYSTEM_PROMPT
     turns: list[Turn] = field(default_factory=list)
     tool_seconds: float = 0.0
     outcome: str = ""
@@ -73,7 +74,7 @@ class Agent:
         tools = {tool.__name__: tool for tool in self.workspace.tools}
         specs = [_spec(tool) for tool in tools.values()]
         messages: list[dict[str, Any]] = [
-            {"role": "system", "content": SYSTEM_PROMPT},
+            {"role": "system", "content": self.system},
             {"role": "user", "content": self.workspace.task.request},
         ]
         for _ in range(TURNS):

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from openjet_provider import __version__, chat_command, pull, serve, top
+from openjet_provider import __version__, bench_command, chat_command, pull, serve, top
 from openjet_provider.errors import OpenJetError
 
 DESCRIPTION = """\
@@ -30,6 +30,7 @@ examples:
   openjet chat -m openjet-tiny     talk to a model in the terminal
   openjet pull qwen3.8-27b         download a model
   openjet top                      watch a server's agents live
+  openjet bench --quick            measure first tokens and speeds
   openjet doctor                   what this machine and this installation can do
   openjet doctor openjet-tiny      what is in a model file
   openjet doctor ~/models/my.gguf
@@ -56,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a .gguf file or a model's name")
     doctor.set_defaults(run=_doctor)
-    for command in (serve, chat_command, pull, top):
+    for command in (serve, chat_command, pull, top, bench_command):
         command.add_parser(commands)
     return command_line
 

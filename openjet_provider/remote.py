@@ -76,6 +76,7 @@ class RemoteEngine:
         base_url: the server, with or without `/v1`.
         model: a name the server knows; None takes the one it serves.
         api_key: sent as a bearer token; None takes OPENJET_API_KEY.
+        silence_s: how long the server may say nothing; `openjet serve` fills silences.
 
     Raises BackendUnavailableError if nobody answers, ModelNotFoundError for a model that is not
     served there. Before the server has accepted a request, refused connections and busy answers are
@@ -85,7 +86,12 @@ class RemoteEngine:
     backend = "remote"
 
     def __init__(
-        self, base_url: str, model: str | None = None, *, api_key: str | None = None
+        self,
+        base_url: str,
+        model: str | None = None,
+        *,
+        api_key: str | None = None,
+        silence_s: float = _SILENCE_S,
     ) -> None:
         self.url = base_url.rstrip("/").removesuffix("/v1")
         self._key = api_key or os.environ.get("OPENJET_API_KEY")
@@ -94,7 +100,7 @@ class RemoteEngine:
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=httpx.Timeout(_SILENCE_S, connect=_CONNECT_S),
+            timeout=httpx.Timeout(silence_s, connect=_CONNECT_S),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=16),
         )
         self._loop = asyncio.new_event_loop()
@@ -108,7 +114,7 @@ class RemoteEngine:
             self.close()
             raise
         self.model_name: str = found["id"]
-        self.context: int = found["max_model_len"]
+        self.context: int = found.get("max_model_len") or 0  # other servers may not say
 
     def chat(self, request: ChatRequest) -> RemoteStream:
         """Start one turn. Returns once the server has queued it, so that what it refuses is raised

@@ -1,0 +1,129 @@
+"""One request as its client sees it, and several at once."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from openjet_provider.agents import ChatEngine
+from openjet_provider.chat.stream import TurnStream
+from openjet_provider.chat.types import ChatDelta, ChatRequest, Sampling, Usage
+from openjet_provider.errors import BackendUnavailableError
+
+T = TypeVar("T")
+
+TIMEOUT_S = 3600.0
+Messages = list[dict[str, Any]]
+
+
+@dataclass
+class Answer:
+    """Times are of time.perf_counter(). `arrivals`: when a piece of the answer came, and its
+    characters."""
+
+    started: float
+    ended: float = 0.0
+    arrivals: list[tuple[float, int]] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    text: str = ""
+    drafted: int = 0
+    accepted: int = 0
+
+    @property
+    def first_s(self) -> float:
+        """Seconds from sending the request to the first piece."""
+        return (self.arrivals[0][0] if self.arrivals else self.ended) - self.started
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds from the first piece to the end."""
+        return self.ended - self.started - self.first_s
+
+    @property
+    def decode_speed(self) -> float:
+        """Tokens per second after the first piece."""
+        return (self.usage.completion_tokens - 1) / max(self.decode_s, 1e-9)
+
+    @property
+    def visible(self) -> bool:
+        """Whether it came in pieces of text, between which there are times."""
+        return len(self.arrivals) > 1
+
+    @property
+    def characters(self) -> int:
+        return sum(size for _, size in self.arrivals)
+
+    def gaps(self, since: float = 0.0, until: float = float("inf")) -> list[float]:
+        """Seconds between pieces, of those that touch the window."""
+        times = [at for at, _ in self.arrivals]
+        return [b - a for a, b in itertools.pairwise(times) if b > since and a < until]
+
+    def characters_between(self, since: float, until: float) -> int:
+        return sum(size for at, size in self.arrivals if since < at <= until)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Sends the requests of a run: answers of a fixed length, no thinking, seeded sampling."""
+
+    engine: ChatEngine
+    temperature: float
+
+    def ask(self, messages: Messages, tokens: int, seed: int, client: str) -> Answer:
+        """One answer of `tokens` tokens."""
+        answer = Answer(time.perf_counter())
+        self._receive(answer, self.start(messages, tokens, seed, client))
+        return answer
+
+    def start(self, messages: Messages, tokens: int, seed: int, client: str) -> TurnStream[Any]:
+        """A request that was sent."""
+        sampling = Sampling(temperature=self.temperature, top_p=0.95, top_k=20, seed=seed)
+        return self.engine.chat(
+            ChatRequest(
+                messages=messages,
+                sampling=sampling,
+                max_tokens=tokens,
+                ignore_eos=True,
+                chat_template_kwargs={"enable_thinking": False},
+                timeout=TIMEOUT_S,
+                client=client,
+            )
+        )
+
+    def _receive(self, answer: Answer, stream: TurnStream[Any]) -> None:
+        for delta in stream:
+            note(answer, delta)
+        answer.ended = time.perf_counter()
+        result, stats = stream.result(), stream.stats
+        if not result.usage.completion_tokens:
+            raise BackendUnavailableError(
+                "the server does not report token counts (`usage` in its stream), without which no"
+                " speed can be told"
+            )
+        answer.usage, answer.text = result.usage, result.content or ""
+        answer.drafted, answer.accepted = sum(stats.drafted), sum(stats.accepted)
+
+
+def note(answer: Answer, delta: ChatDelta) -> None:
+    """A piece has come."""
+    text = delta.reasoning + delta.content
+    size = len(text) + sum(len(piece.arguments) for piece in delta.tool_calls)
+    if size:
+        answer.arrivals.append((time.perf_counter(), size))
+
+
+def together(jobs: Sequence[Callable[[], T]]) -> list[T]:
+    """Run each in a thread of its own, all starting at once; their results, or the first error."""
+    barrier = threading.Barrier(len(jobs))
+
+    def start(job: Callable[[], T]) -> T:
+        barrier.wait()
+        return job()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return list(pool.map(start, jobs))
