@@ -46,12 +46,16 @@ class Content(_Channel):
 
     def __init__(self, stop: Sequence[str]) -> None:
         super().__init__()
-        self.stopped = False
+        self.stop_string: str | None = None  # the one that was found
         self._leading = True
         self._stop = [word for word in stop if word]
         self._unmatched = ""  # may be the start of a stop string
         self._line = ""  # how the current line begins
         self._in_code_block = False
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop_string is not None
 
     def new_segment(self, *, after_call: bool = False) -> None:
         """Behind the thinking or a call."""
@@ -86,11 +90,11 @@ class Content(_Channel):
 
     def _before_stop(self, text: str) -> str:
         """`text` up to the stop string that is complete first, or without what may become one."""
-        found = [(at + len(word), at) for word in self._stop if (at := text.find(word)) >= 0]
+        found = [(at + len(word), at, word) for word in self._stop if (at := text.find(word)) >= 0]
         if found:
-            self.stopped = True
+            _, at, self.stop_string = min(found)
             self._unmatched = ""
-            return text[: min(found)[1]]
+            return text[:at]
         keep = held_suffix(text, self._stop)
         self._unmatched = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -201,6 +201,7 @@ class OutputParser:
             tool_calls=tuple(ToolCall(c.id, c.name, c.arguments) for c in self._calls),
             finish_reason=self.finish_reason,
             usage=usage,
+            stop_string=self._content.stop_string,
         )
 
     # Running. The machine is suspended wherever it needs more input.

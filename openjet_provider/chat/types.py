@@ -111,7 +111,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class ChatResult:
-    """A finished turn: the sum of its deltas, and why it ended."""
+    """A finished turn: the sum of its deltas, and why it ended; stop_string: which one ended it."""
 
     content: str | None
     reasoning: str | None
@@ -119,3 +119,4 @@ class ChatResult:
     finish_reason: FinishReason
     usage: Usage
     logprobs: tuple[TokenLogprob, ...] = ()
+    stop_string: str | None = None

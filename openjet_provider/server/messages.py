@@ -164,6 +164,12 @@ def _usage(usage: Usage) -> dict[str, int]:
     }
 
 
+def _stop(result: ChatResult) -> dict[str, Any]:
+    if result.stop_string is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": result.stop_string}
+    return {"stop_reason": _STOP_REASONS[result.finish_reason], "stop_sequence": None}
+
+
 def _head(model: str) -> dict[str, Any]:
     return {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": model}
 
@@ -181,8 +187,7 @@ def message(result: ChatResult, model: str) -> dict[str, Any]:
     return {
         **_head(model),
         "content": content,
-        "stop_reason": _STOP_REASONS[result.finish_reason],
-        "stop_sequence": None,
+        **_stop(result),
         "usage": _usage(result.usage),
     }
 
@@ -223,10 +228,9 @@ class MessagesWriter:
         return out
 
     def end(self, result: ChatResult) -> bytes:
-        reason = {"stop_reason": _STOP_REASONS[result.finish_reason], "stop_sequence": None}
         return (
             self._stop()
-            + _event("message_delta", delta=reason, usage=_usage(result.usage))
+            + _event("message_delta", delta=_stop(result), usage=_usage(result.usage))
             + _event("message_stop")
         )
 

@@ -170,6 +170,14 @@ def test_options_by_their_names_here() -> None:
     assert request.client == "u"
 
 
+async def test_a_stop_sequence_is_named(client: httpx.AsyncClient) -> None:
+    asked = {**say("Hello"), "stop_sequences": ["never", " is blue"]}
+    body = await post(client, **asked)
+    assert body["content"][-1]["text"] == "The wall"
+    assert (body["stop_reason"], body["stop_sequence"]) == ("stop_sequence", " is blue")
+    assert (await stream(client, **asked))[-2]["delta"]["stop_sequence"] == " is blue"
+
+
 async def test_no_thinking(client: httpx.AsyncClient) -> None:
     count = (await client.post(f"{PATH}/count_tokens", json=say("Hello"))).json()
     off = {**say("Hello"), "thinking": {"type": "disabled"}}
