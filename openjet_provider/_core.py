@@ -17,7 +17,7 @@ from openjet_provider.errors import (
     EngineLost,
     InvalidRequestError,
 )
-from openjet_provider.generation import Finish, Generation, RequestStats, Token
+from openjet_provider.generation import DraftCounts, Finish, Generation, RequestStats, Token
 from openjet_provider.masks import UNCONSTRAINED, Constraint, MaskThread
 
 _FINISHES: tuple[Finish, ...] = (
@@ -84,7 +84,10 @@ class TokenRequest:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """oj_engine_stats: totals since the engine opened, and what is in use now. Times in us."""
+    """oj_engine_stats: totals since the engine opened, and what is in use now. Times in us.
+
+    drafted_at, accepted_at: as in RequestStats, of all requests.
+    """
 
     steps: int
     rows: int
@@ -96,6 +99,8 @@ class EngineStats:
     generated: int
     cached_tokens: int
     evicted_pages: int
+    drafted_at: DraftCounts
+    accepted_at: DraftCounts
     running: int
     waiting: int
     pages_total: int
@@ -165,7 +170,10 @@ class Core:
         out = self.native.ffi.new("oj_engine_stats *")
         with self._open():
             self.native.lib.oj_engine_get_stats(self._engine, out)
-        return EngineStats(*(getattr(out, name) for name in EngineStats.__dataclass_fields__))
+        values = {name: getattr(out, name) for name in EngineStats.__dataclass_fields__}
+        for name in ("drafted_at", "accepted_at"):
+            values[name] = _draft_counts(values[name])
+        return EngineStats(**values)
 
     def close(self) -> None:
         """Cancel what runs, wait for the threads, free the engine and the model. Idempotent."""
@@ -290,6 +298,11 @@ def _token(event: Any) -> Token:
     return Token(event.token, event.keep, found.logprob, top)
 
 
+def _draft_counts(counts: Any) -> DraftCounts:
+    mtp, lookup = counts
+    return tuple(mtp), tuple(lookup)
+
+
 def _stats(stats: Any) -> RequestStats:
     first = stats.first_token_us
     return RequestStats(
@@ -297,8 +310,8 @@ def _stats(stats: Any) -> RequestStats:
         cached_tokens=stats.cached_tokens,
         prompt_read=stats.prompt_read,
         generated=stats.generated,
-        drafted=tuple(stats.drafted),
-        accepted=tuple(stats.accepted),
+        drafted_at=_draft_counts(stats.drafted_at),
+        accepted_at=_draft_counts(stats.accepted_at),
         queued_s=stats.queued_us / 1e6,
         first_token_s=first / 1e6 if first > 0 else None,
         total_s=stats.total_us / 1e6,

@@ -21,6 +21,10 @@ T = TypeVar("T")
 Finish = Literal["stop", "stop_string", "length", "cancelled", "deadline", "error", "constraint"]
 
 
+# By source (MTP head, prompt lookup) and place in the step's block of drafts.
+DraftCounts = tuple[tuple[int, ...], tuple[int, ...]]
+
+
 class Token(NamedTuple):
     """A generated token.
 
@@ -38,19 +42,29 @@ class Token(NamedTuple):
 class RequestStats:
     """A request so far; times in seconds from submission, None before they happened.
 
-    prompt_read counts prompt tokens done, cached ones included; drafted and accepted are by source:
-    (MTP head, prompt lookup).
+    prompt_read counts prompt tokens done, cached ones included. drafted_at counts drafts that were
+    verified by source and place in the block, accepted_at those that were right with all before.
     """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     prompt_read: int = 0
     generated: int = 0
-    drafted: tuple[int, int] = (0, 0)
-    accepted: tuple[int, int] = (0, 0)
+    drafted_at: DraftCounts = ((), ())
+    accepted_at: DraftCounts = ((), ())
     queued_s: float = 0.0
     first_token_s: float | None = None
     total_s: float = 0.0
+
+    @property
+    def drafted(self) -> tuple[int, int]:
+        """Drafts verified, by source: (MTP head, prompt lookup)."""
+        return sum(self.drafted_at[0]), sum(self.drafted_at[1])
+
+    @property
+    def accepted(self) -> tuple[int, int]:
+        """Drafts accepted, by source."""
+        return sum(self.accepted_at[0]), sum(self.accepted_at[1])
 
     @property
     def tokens_per_second(self) -> float:

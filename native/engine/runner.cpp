@@ -347,13 +347,12 @@ void Runner::commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result
     }
     if (result.n_tokens > 0) {
         c.constraint.used();
-        const int32_t n_taken = take_tokens(c, result);
         const int32_t accepted = result.n_tokens - 1;
+        count_drafts(c, seq, accepted);  // first: the last event of a request has them too
+        const int32_t n_taken = take_tokens(c, result);
         c.fold = std::min(n_taken, accepted);
         if (c.computed + c.fold == c.n_tokens() && !c.ended) --c.fold;  // a row to go on from
         c.computed += c.fold;
-        c.stats.drafted[seq.draft_source] += seq.n_rows - seq.n_certain;
-        c.stats.accepted[seq.draft_source] += accepted;
         c.history.record(c.draft_kind, seq.n_rows - seq.n_certain, accepted);
         c.proposed.clear();
         if (n_taken == result.n_tokens && c.n_waiting() == 1) {  // else they follow something else
@@ -368,6 +367,15 @@ void Runner::commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result
         c.cuts.erase(c.cuts.begin());
     }
     if (c.ended && !c.pending) settle(c);
+}
+
+void Runner::count_drafts(Conversation& c, const oj_seq& seq, int32_t accepted) {
+    for (int32_t i = 0; i < seq.n_rows - seq.n_certain; ++i) {
+        ++c.stats.drafted_at[seq.draft_source][i];
+        ++totals_.drafted_at[seq.draft_source][i];
+        c.stats.accepted_at[seq.draft_source][i] += i < accepted;
+        totals_.accepted_at[seq.draft_source][i] += i < accepted;
+    }
 }
 
 // The proposed tokens become history, up to the end, up to where the thinking has to close, and up

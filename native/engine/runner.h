@@ -76,6 +76,7 @@ private:
     int32_t draft_depth(const Conversation& c, DraftKind kind, int32_t most, double cost) const;
     void commit();
     void commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result& result);
+    void count_drafts(Conversation& c, const oj_seq& seq, int32_t accepted);
     int32_t take_tokens(Conversation& c, const oj_seq_result& result);
     bool close_thinking(Conversation& c);
     void take_forced(Conversation& c, const std::vector<int32_t>& tokens);

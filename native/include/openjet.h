@@ -356,8 +356,8 @@ typedef struct oj_request_stats {
     int32_t cached_tokens; /* prompt tokens that were no row of a forward */
     int32_t prompt_read;   /* prompt tokens done so far, cached included */
     int32_t generated;
-    int32_t drafted[2]; /* by oj_draft_source */
-    int32_t accepted[2];
+    int32_t drafted_at[2][OJ_MAX_DRAFTS]; /* verified, by oj_draft_source and place in the block */
+    int32_t accepted_at[2][OJ_MAX_DRAFTS];
     int64_t queued_us;      /* submission to admission */
     int64_t first_token_us; /* submission to first token */
     int64_t total_us;
@@ -421,6 +421,8 @@ typedef struct oj_engine_stats {
     int64_t generated;
     int64_t cached_tokens;
     int64_t evicted_pages;
+    int64_t drafted_at[2][OJ_MAX_DRAFTS]; /* as in oj_request_stats */
+    int64_t accepted_at[2][OJ_MAX_DRAFTS];
     int32_t running;
     int32_t waiting;
     int32_t pages_total;

@@ -80,6 +80,14 @@ class Rule:
     fault_after: int = -1
 
 
+def _values(stats: Any) -> dict[str, Any]:
+    """The fields of a struct of numbers and tables."""
+    values = {name: getattr(stats, name) for name in dir(stats)}
+    for name in ("drafted_at", "accepted_at"):
+        values[name] = [list(row) for row in values[name]]
+    return values
+
+
 class Driver:
     """An open engine. Events are collected by whoever waits; for one thread."""
 
@@ -196,10 +204,7 @@ class Driver:
                         for i in range(event.logprob.n_top)
                     ]
                 )
-            answer.stats = {
-                name: list(value) if name in ("drafted", "accepted") else value
-                for name, value in ((name, getattr(event.stats, name)) for name in dir(event.stats))
-            }
+            answer.stats = _values(event.stats)
             if event.kind == EVENT_DONE:
                 answer.finish, answer.stop = FINISHES[event.finish], event.stop
         return count
@@ -216,11 +221,11 @@ class Driver:
         """Submit together and wait for all."""
         return self.wait(*[self.submit(request) for request in requests])
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """oj_engine_stats."""
         out = self.ffi.new("oj_engine_stats *")
         self.lib.oj_engine_get_stats(self.engine, out)
-        return {name: getattr(out, name) for name in dir(out)}
+        return _values(out)
 
     def close(self) -> None:
         """Close engine and model."""

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.native.engine_driver import SCRIPTED, Driver, NativeError, Request, Rule
@@ -35,13 +36,30 @@ def test_replies_and_ends(library: Any, micro_model: Path) -> None:
         assert other.tokens[:-1] == [50, 51]
         assert many.keeps == [-1] * 8 + [0]
         assert many.finish == other.finish == "stop"
-        assert many.stats["accepted"][0] >= 4, "several tokens a step"
+        assert sum(many.stats["accepted_at"][0]) >= 4, "several tokens a step"
         assert many.stats["generated"] == 9
         cut, named = engine.run(
             Request([7, 100, 101], max_tokens=4), Request([7], stop_tokens=[51])
         )
         assert (cut.tokens, cut.finish) == ([1, 2, 3, 4], "length")
         assert (named.tokens, named.keeps, named.finish) == ([50, 51], [-1, 0], "stop")
+
+
+def test_drafts_are_counted_by_place(library: Any, micro_model: Path) -> None:
+    """A draft counts as accepted only with all before it; the engine adds up its requests."""
+    with driver(library, micro_model) as engine:
+        answers = engine.run(Request([7, 100, 101], max_tokens=7), Request([7], max_tokens=30))
+        stats = engine.stats()
+    for name in ("drafted_at", "accepted_at"):
+        total = np.sum([answer.stats[name] for answer in answers], axis=0)
+        assert stats[name] == total.tolist()
+    drafted, accepted = stats["drafted_at"][0], stats["accepted_at"][0]
+    assert accepted[0] > 0
+    assert drafted == sorted(drafted, reverse=True)
+    assert accepted == sorted(accepted, reverse=True)
+    assert all(a <= d for a, d in zip(accepted, drafted, strict=True))
+    for answer in answers:  # every token is chosen, accepted or cut off at the end
+        assert sum(answer.stats["accepted_at"][0]) < answer.stats["generated"]
 
 
 def test_follow_up_reads_only_new_tokens(library: Any, micro_model: Path) -> None:

@@ -126,7 +126,7 @@ def test_draft_depth_and_source_change_nothing(library: Any, micro_model: Path) 
                 request = Request(prompt, max_tokens=60, draft=draft, sampling=extra)
                 answers.append(engine.run(request)[0])
             for source in (0, 1):
-                drafted[source] += answers[-1].stats["drafted"][source]
+                drafted[source] += sum(answers[-1].stats["drafted_at"][source])
         assert all(same(answer, answers[0]) for answer in answers)
         assert min(drafted) > 0, "both sources were tried"
 
