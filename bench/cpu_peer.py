@@ -26,6 +26,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from openjet_provider.bench.record import commit, machine
+
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = [int(7 + 31 * i % 400) for i in range(64)]
 AGENTS = 4
@@ -174,25 +176,6 @@ def compare(path: Path, args: argparse.Namespace) -> dict[str, Any]:
             "peer_repacked_weights": repacked,
         }
     return result
-
-
-def machine() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo").read_text()
-    name = next((line for line in info.splitlines() if line.startswith("model name")), "unknown")
-    load = Path("/proc/loadavg").read_text().split()[0]
-    return {
-        "cpu": name.partition(":")[2].strip(),
-        "cores": info.count("processor\t:"),
-        "load_before": float(load),
-    }
-
-
-def commit() -> str:
-    try:
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    except OSError:
-        return "unknown"
 
 
 def resolve(model: str, folder: Path) -> Path:

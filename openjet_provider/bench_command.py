@@ -177,12 +177,13 @@ def _engine(
     arguments: argparse.Namespace, agents: int
 ) -> Iterator[tuple[Engine | RemoteEngine, dict[str, Any]]]:
     """What is measured, and what the record says of it."""
-    options = {name: getattr(arguments, name) for name in ("backend", "kv", "threads", "drafts")}
+    names = ("model", "backend", "kv", "threads", "drafts")
+    options = {name: getattr(arguments, name) for name in names}
     given = {name: value for name, value in options.items() if value is not None}
     if arguments.url:
-        if arguments.model or given:
-            names = ", ".join(f"--{name}" for name in ("model", *given))
-            raise InvalidRequestError(f"--url measures a server as it is: leave out {names}")
+        if given:
+            said = ", ".join(f"--{name}" for name in given)
+            raise InvalidRequestError(f"--url measures a server as it is: leave out {said}")
         from openjet_provider.remote import RemoteEngine
 
         with RemoteEngine(arguments.url, silence_s=_SILENCE_S) as remote:
@@ -190,7 +191,7 @@ def _engine(
         return
     from openjet_provider.engine import Engine
 
-    with Engine(arguments.model, agents=agents, **given) as engine:
+    with Engine(agents=agents, **given) as engine:
         about = {"backend": engine.backend, "memory": str(engine.memory), "options": given}
         yield engine, {"model": engine.model_name, **about}
 

@@ -154,7 +154,7 @@ class Bench:
     def crew(self, round_: int) -> None:
         """Agents that write code, run its tests and go on, with the pauses that the tools take."""
         count = min(self.sizes.agents, len(TASKS))
-        # Its own first words make this crew's conversations new to the server.
+        # New to the server but for the tools, which the chat format puts before it.
         system = f"Crew {self.prompts.seed(f'crew {round_}')}.\n{SYSTEM_PROMPT}"
         with tempfile.TemporaryDirectory(prefix="openjet-bench-") as folder:
             agents = [

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import uvicorn
+from starlette.applications import Starlette
 
 from openjet_provider.engine import Engine
 from openjet_provider.server.app import create_app
@@ -19,13 +20,11 @@ _END_S = 10.0
 
 
 @contextlib.contextmanager
-def serving(engine: Engine, settings: Settings | None = None) -> Iterator[str]:
-    """Serve an engine, which stays the caller's, on a free loopback port; gives the URL. Requests
-    that still run at the end are ended."""
+def in_thread(app: Starlette) -> Iterator[str]:
+    """Run an application on a free loopback port; gives the URL. Requests that still run at the end
+    are ended."""
     listener = bind("127.0.0.1", 0)
-    service = Service(settings or Settings(drain=0), engine)
-    config = uvicorn.Config(create_app(service), log_config=None, timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
     thread = threading.Thread(
         target=lambda: asyncio.run(server.serve([listener])), name="openjet-server", daemon=True
     )
@@ -33,7 +32,17 @@ def serving(engine: Engine, settings: Settings | None = None) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        service.draining = True
         server.should_exit = True
         thread.join(_END_S)
         listener.close()
+
+
+@contextlib.contextmanager
+def serving(engine: Engine, settings: Settings | None = None) -> Iterator[str]:
+    """Serve an engine, which stays the caller's; gives the URL."""
+    service = Service(settings or Settings(), engine)
+    with in_thread(create_app(service)) as url:
+        try:
+            yield url
+        finally:
+            service.draining = True  # streams of statistics end

@@ -1,0 +1,82 @@
+"""The arithmetic of one answer, on times that are known."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from openjet_provider.bench.measure import Answer, together
+from openjet_provider.bench.record import table
+from openjet_provider.bench.scenarios import Numbers
+from openjet_provider.chat.types import Usage
+
+
+@pytest.fixture
+def answer() -> Answer:
+    """Sent at 10; pieces at 12, 13, 13.5 and 16; 21 tokens; ended at 17."""
+    arrivals = [(12.0, 5), (13.0, 10), (13.5, 5), (16.0, 20)]
+    return Answer(10.0, 17.0, arrivals, Usage(100, 21, 60))
+
+
+def test_times_and_speeds(answer: Answer) -> None:
+    assert answer.first_s == 2
+    assert answer.decode_s == 5
+    assert answer.decode_speed == 4
+    assert answer.characters == 40
+
+
+def test_pauses(answer: Answer) -> None:
+    assert answer.gaps() == [1, 0.5, 2.5]
+    assert answer.gaps(13.2, 13.4) == [0.5]  # the one that goes on at that time
+    assert answer.gaps(14, 15) == [2.5]
+    assert answer.gaps(12.5, 14) == [1, 0.5, 2.5]
+    assert answer.gaps(16.5, 17) == []
+
+
+def test_characters_of_a_window(answer: Answer) -> None:
+    assert answer.characters_between(12, 13.5) == 15
+    assert answer.characters_between(14, 15) == 0
+
+
+def test_an_answer_without_text_has_no_pieces() -> None:
+    silent = Answer(10.0, 17.0, [], Usage(100, 21, 60))
+    assert not silent.visible
+    assert silent.first_s == 7
+
+
+def test_all_start_at_once() -> None:
+    def job() -> float:
+        now = time.perf_counter()
+        time.sleep(0.05)
+        return now
+
+    starts = together([job] * 8)
+    assert max(starts) - min(starts) < 0.05
+
+
+def test_the_first_error_is_raised() -> None:
+    def fail() -> None:
+        raise KeyError("broken")
+
+    with pytest.raises(KeyError, match="broken"):
+        together([lambda: None, fail])
+
+
+def test_median_and_spread() -> None:
+    numbers = Numbers()
+    numbers.add("one", "first token", "s", 3.0, 1.0)
+    numbers.add("one", "first token", "s", 8.0)
+    numbers.add("one", "nothing", "s")
+    assert numbers.summary() == {
+        "one": {
+            "first token": {
+                "unit": "s",
+                "median": 3.0,
+                "min": 1.0,
+                "max": 8.0,
+                "samples": [3.0, 1.0, 8.0],
+            }
+        }
+    }
+    assert table(numbers.summary()).splitlines()[1].split() == "one first token 3 1 8 s".split()
