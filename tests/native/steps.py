@@ -39,6 +39,7 @@ class Part:
     n_draft: int = 0
     pages: Sequence[int] | None = None  # default: a range of its own for every slot
     sampling: dict[str, Any] = field(default_factory=dict)
+    allowed: Sequence[int] | None = None  # the ids that the (one) chosen token may be
 
 
 class Stepper:
@@ -92,6 +93,12 @@ class Stepper:
             seq.n_sampled = 1 + len(part.drafts) if part.sampled else 0
             seq.n_draft, seq.n_pages = part.n_draft, len(page_array)
             seq.pages, seq.sampling = page_array, sampling
+            if part.allowed is not None:
+                mask = np.zeros(-(-self.n_vocab // 32) * 32, np.uint8)
+                mask[list(part.allowed)] = 1
+                bits = new("uint32_t[]", np.packbits(mask, bitorder="little").view("<u4").tolist())
+                alive += [bits, new("uint32_t *[]", [bits])]
+                seq.masks = alive[-1]
             rows += [*part.certain, *part.drafts]
         tokens = new("int32_t[]", rows or [0])
         plan = new("oj_plan *", [tokens, len(rows), len(parts), seqs, int(keep)])
