@@ -28,6 +28,8 @@ from openjet_provider.generation import Generation, Token
 Submit = Callable[[TokenRequest], Generation]
 
 _MASK = (1 << 64) - 1
+_ORDER = ("penalties", "temperature", "top_k", "top_p", "min_p")  # of sampling, in GGUF's names
+_CHANGE_FILE = "remove the key from the file to use it here"
 
 
 class ChatFormat:
@@ -141,7 +143,32 @@ def _file_sampling(metadata: Callable[[str], Any]) -> dict[str, Any]:
     found = {ours: metadata(f"general.sampling.{theirs}") for ours, theirs in names.items()}
     if found["top_k"] is not None:
         found["top_k"] = max(0, found["top_k"])
-    return {**found, "repetition_penalty": found["repetition_penalty"] or None}
+    found["repetition_penalty"] = found["repetition_penalty"] or None
+    return found | _left_out(metadata)
+
+
+def _left_out(metadata: Callable[[str], Any]) -> dict[str, float]:
+    """Neutral values of the filters that a file's `general.sampling.sequence` leaves out. Raises
+    ModelFileError if the file wants another order than the engine's, or a filter it lacks."""
+    for key in ("mirostat", "xtc_probability"):
+        if value := metadata(f"general.sampling.{key}"):
+            raise ModelFileError(
+                f"general.sampling.{key} is {value}; this engine lacks it; {_CHANGE_FILE}"
+            )
+    sequence = metadata("general.sampling.sequence")
+    if sequence is None:
+        return {}
+    # Filters beside ours (dry, typ_p, xtc, ...) do nothing unless a parameter switches them on.
+    wanted = [name for name in sequence.split(";") if name in _ORDER]
+    # Temperature keeps the ranks of tokens, so it may as well stand right behind top_k.
+    order = ";".join(wanted).replace("top_k;temperature", "temperature;top_k").split(";")
+    if wanted and order != [name for name in _ORDER if name in wanted]:
+        raise ModelFileError(
+            f"general.sampling.sequence is {sequence!r}; this engine samples in the order"
+            f" {';'.join(_ORDER)}; {_CHANGE_FILE}"
+        )
+    neutral = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
+    return {name: value for name, value in neutral.items() if name not in wanted}
 
 
 def _vocabulary(model: Model) -> Vocabulary:

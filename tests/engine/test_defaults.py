@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from openjet_provider import defaults
 from openjet_provider.chat.session import _file_sampling
+from openjet_provider.errors import ModelFileError
 
 
 def cells(text: str) -> dict[str, list[str]]:
@@ -44,3 +47,22 @@ def test_a_file_may_switch_filters_off_in_llama_cpps_way() -> None:
     assert found["top_k"] == 0
     assert found["repetition_penalty"] is None
     assert _file_sampling({"general.sampling.top_k": 40}.get)["top_k"] == 40
+
+
+def test_sampling_order_of_a_file() -> None:
+    """What a file's sequence leaves out is off; an order that is not the engine's is refused."""
+    top_k_first = "penalties;dry;top_k;temperature;top_p;min_p;xtc"
+    for sequence in (None, "penalties;temperature;top_k;top_p;min_p", top_k_first):
+        found = _file_sampling({"general.sampling.sequence": sequence}.get)
+        assert all(value is None for value in found.values())
+    file = {"general.sampling.sequence": "temperature;top_p", "general.sampling.top_k": 40}
+    found = _file_sampling(file.get)
+    assert (found["top_k"], found["min_p"], found["top_p"]) == (0, 0.0, None)
+    for key, value, rule in (
+        ("sequence", "penalties;top_k;top_p;min_p;temperature", "in the order penalties;temp"),
+        ("sequence", "temperature;penalties", "in the order penalties;temp"),
+        ("mirostat", 2, "mirostat is 2"),
+        ("xtc_probability", 0.5, "xtc_probability is 0.5"),
+    ):
+        with pytest.raises(ModelFileError, match=rule):
+            _file_sampling({f"general.sampling.{key}": value}.get)
