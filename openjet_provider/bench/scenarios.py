@@ -222,6 +222,7 @@ class Bench:
             self.numbers.add(scenario, "decode, all", "tokens/s", tokens / (end - begin))
         if drafted := sum(answer.drafted for answer in answers):
             accepted = sum(answer.accepted for answer in answers)
+            self.numbers.add(scenario, "drafted", "tokens", drafted)
             self.numbers.add(scenario, "drafts accepted", "%", 100 * accepted / drafted)
 
     def _read(self, scenario: str, answers: list[Answer]) -> None:

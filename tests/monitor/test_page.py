@@ -111,3 +111,4 @@ def test_in_a_browser(engine: Engine, url: str, agents: None, tmp_path: Path) ->
             page.value("document.querySelector('#key input').value = 'secret'")
             page.value("document.querySelector('#key button').click()")
             page.wait("document.querySelector('#model').textContent === 'openjet-tiny'")
+        page.wait("document.querySelector('#trouble').textContent.startsWith('No statistics')")

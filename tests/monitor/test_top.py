@@ -112,31 +112,67 @@ def test_agents_are_stopped_in_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert "of 2 solved" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 40)])
-def test_live_in_a_terminal(url: str, agents: None, root: Path, width: int, height: int) -> None:
-    session = f"openjet-{uuid.uuid4().hex[:8]}"
-    size = ["-x", str(width), "-y", str(height)]
-    program = f"{sys.executable} -m openjet_provider.cli top --interval 0.2 --url {url}"
+class Terminal:
+    """`openjet top` in a terminal of a size."""
 
-    def screen() -> str:
-        command = ["tmux", "capture-pane", "-p", "-t", session]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    def __init__(self, root: Path, url: str, width: int = 80, height: int = 24) -> None:
+        self._name = f"openjet-{uuid.uuid4().hex[:8]}"
+        size = ["-x", str(width), "-y", str(height)]
+        program = f"{sys.executable} -m openjet_provider.cli top --interval 0.2 --url {url}"
+        command = ["tmux", "new-session", "-d", "-s", self._name, *size, program]
+        subprocess.run(command, cwd=root, check=True)
 
-    subprocess.run(["tmux", "new-session", "-d", "-s", session, *size, program], cwd=root)
-    try:
+    def wait_for(self, *parts: str) -> str:
+        """The screen, once all of these are on it."""
         deadline = time.monotonic() + 15
-        while not all(part in (seen := screen()) for part in ("writer", "caller", "hostile")):
+        while not all(part in (seen := self._tmux("capture-pane", "-p").stdout) for part in parts):
             assert time.monotonic() < deadline, seen
             time.sleep(0.1)
-        assert seen.startswith("openjet-tiny on scripted")
-        assert "one two three" in seen
-        subprocess.run(["tmux", "send-keys", "-t", session, "C-c"], check=True)
-        while (
-            subprocess.run(["tmux", "has-session", "-t", session], capture_output=True).returncode
-            == 0
-        ):
+        return seen
+
+    def leave(self) -> None:
+        """Ctrl-C ends it."""
+        self._tmux("send-keys", "C-c")
+        deadline = time.monotonic() + 10
+        while self._tmux("has-session").returncode == 0:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+    def kill(self) -> None:
+        self._tmux("kill-session")
+
+    def _tmux(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
+        full = ["tmux", command, "-t", self._name, *more]
+        return subprocess.run(full, capture_output=True, text=True, check=False)
+
+
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+@needs_tmux
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 40)])
+def test_live_in_a_terminal(url: str, agents: None, root: Path, width: int, height: int) -> None:
+    terminal = Terminal(root, url, width, height)
+    try:
+        seen = terminal.wait_for("writer", "caller", "hostile", "one two three")
+        assert seen.startswith("openjet-tiny on scripted")
+        terminal.leave()
     finally:
-        subprocess.run(["tmux", "kill-session", "-t", session], capture_output=True)
+        terminal.kill()
+
+
+@needs_tmux
+def test_a_server_that_goes_away_is_told(engine: Engine, root: Path) -> None:
+    with serving(engine) as url:
+        terminal = Terminal(root, url)
+        try:
+            terminal.wait_for("no agent has asked for anything yet")
+        except BaseException:
+            terminal.kill()
+            raise
+    try:
+        seen = terminal.wait_for("no statistics from")
+        assert "openjet-tiny on scripted" in seen  # the last sample stays
+        terminal.leave()
+    finally:
+        terminal.kill()
