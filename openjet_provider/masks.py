@@ -128,7 +128,8 @@ class MaskThread:
             self._native.call("oj_set_masks", self._engine, *args)
 
     def _make_masks(self, matcher: TokenMatcher, asked: Any, masks: Any) -> tuple[list[int], int]:
-        """Fills `masks`: for the next token, and along the drafts up to the first one refused."""
+        """Fills `masks`: for the next token, and along the drafts up to the first one that is refused
+        or has tokens forced behind it. So what is forced does not depend on drafts."""
         address = int(self._native.ffi.cast("uintptr_t", masks))
         size = 4 * self._n_words
         matcher.advance([asked.tokens[i] for i in range(asked.n_tokens)])
@@ -136,9 +137,14 @@ class MaskThread:
         matcher.advance(forced)
         matcher.fill(address, size)
         drafts = [] if forced else [asked.drafts[i] for i in range(asked.n_drafts)]
-        n_masks = 1
-        while n_masks <= len(drafts) and matcher.try_advance(drafts[n_masks - 1]):
+        n_masks, n_ahead = 1, 0
+        for draft in drafts:
+            if not matcher.try_advance(draft):
+                break
+            n_ahead += 1
+            if matcher.forced():
+                break
             matcher.fill(address + n_masks * size, size)
             n_masks += 1
-        matcher.rollback(n_masks - 1)
+        matcher.rollback(n_ahead)
         return forced, n_masks

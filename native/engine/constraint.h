@@ -2,6 +2,7 @@
 // limit on its thinking.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -52,9 +53,13 @@ public:
     MaskReply take();
     void forced_are_known() { unseen_.clear(); }
 
-    // Drafts with masks: up to the first one refused. `drawn`: they were drawn at random, and the
-    // refused one must be seen to be refused, or the distribution would not be the model's.
+    // Drafts that the masks reach. The last of them matters only if they were drawn at random: it
+    // must be seen to be accepted or refused, or the distribution would not be the model's.
     std::vector<int32_t> drafts(bool drawn) const;
+    // Tokens that were chosen under a mask, of `n_tokens` chosen now.
+    int32_t n_masked(int32_t n_tokens) const {
+        return active_ ? std::min(n_tokens, n_masks_) : n_tokens;
+    }
     DraftKind draft_kind() const { return draft_kind_; }
     void drop_drafts() { drafts_.clear(); }
 

@@ -346,10 +346,10 @@ void Runner::commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result
         publish(c, event);
     }
     if (result.n_tokens > 0) {
-        c.constraint.used();
         const int32_t accepted = result.n_tokens - 1;
         count_drafts(c, seq, accepted);  // first: the last event of a request has them too
         const int32_t n_taken = take_tokens(c, result);
+        c.constraint.used();
         c.fold = std::min(n_taken, accepted);
         if (c.computed + c.fold == c.n_tokens() && !c.ended) --c.fold;  // a row to go on from
         c.computed += c.fold;
@@ -382,9 +382,9 @@ void Runner::count_drafts(Conversation& c, const oj_seq& seq, int32_t accepted) 
 // to the first one that a constraint should have masked. Returns their number.
 int32_t Runner::take_tokens(Conversation& c, const oj_seq_result& result) {
     const bool masked = c.constraint.active();
+    const int32_t most = c.constraint.n_masked(result.n_tokens);
     int32_t n = 0;
-    while (!c.ended && !close_thinking(c) && n < result.n_tokens &&
-           c.constraint.active() == masked) {
+    while (!c.ended && !close_thinking(c) && n < most && c.constraint.active() == masked) {
         take_token(c, result.tokens[n], result.logprobs[n]);
         ++n;
     }

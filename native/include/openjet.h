@@ -403,10 +403,11 @@ typedef struct oj_mask_request {
  * request has at most one open question, and sits steps out until it is answered. Any thread. */
 int32_t oj_poll_masks(oj_engine *engine, oj_mask_request *asked, int32_t timeout_ms);
 /* Answers the question about `position` with n_masks masks back to back: of the next token, then of
- * the one behind each draft in turn, up to the first draft that its mask refuses. `forced` tokens
- * become history at once; then there is one mask, of the token behind them. n_masks 0: the masks
- * cannot be made, and the request ends with OJ_FINISH_CONSTRAINT. What answers no open question is
- * ignored: requests end at any time. Everything is copied. Any thread. */
+ * the one behind each draft in turn, up to the first draft that its mask refuses or that tokens are
+ * forced behind. `forced` tokens become history at once; then there is one mask, of the token
+ * behind them. n_masks 0: the masks cannot be made, and the request ends with OJ_FINISH_CONSTRAINT.
+ * What answers no open question is ignored: requests end at any time. Everything is copied. Any
+ * thread. */
 oj_status oj_set_masks(oj_engine *engine, uint64_t request, int32_t position, const uint32_t *masks,
                        int32_t n_masks, const int32_t *forced, int32_t n_forced, oj_error *error);
 

@@ -6,7 +6,7 @@
 // tokens up to there. To say `per_step` tokens in a step it proposes the following ones as drafts,
 // so the engine must allow drafts. Where a mask forbids the script's token it says the lowest id
 // that the mask allows, and the script goes on with its next token: a model that wants something
-// else.
+// else. What was forced before a masked reply's first choice counts as said.
 
 #include <algorithm>
 #include <chrono>
@@ -145,8 +145,9 @@ private:
     void answer(Slot& slot, const uint32_t* const* masks, oj_seq_result* result) {
         const auto n_history = static_cast<int32_t>(slot.history.size());
         if (slot.answer_start < 0) {
-            slot.answer_start = n_history;
             slot.rule = find_rule(slot.history);
+            const bool may_be_begun = slot.rule && masks;
+            slot.answer_start = n_history - (may_be_begun ? n_said(*slot.rule, slot.history) : 0);
         }
         int32_t at = n_history - slot.answer_start;  // of the next reply token
         for (size_t row = 0; row <= slot.drafts.size(); ++row) {
@@ -158,6 +159,14 @@ private:
         const int32_t n = slot.rule ? slot.rule->per_step - 1 : 0;
         for (int32_t i = 0; i < n && at + i <= static_cast<int32_t>(slot.rule->reply.size()); ++i)
             result->drafts[result->n_drafts++] = script_token(slot.rule, at + i);
+    }
+
+    // Tokens of the reply's beginning that the history ends with.
+    static int32_t n_said(const Rule& rule, const std::vector<int32_t>& history) {
+        auto n = static_cast<int32_t>(std::min(rule.reply.size(), history.size()));
+        while (n > 0 && !std::equal(history.end() - n, history.end(), rule.reply.begin()))
+            --n;
+        return n;
     }
 
     int32_t reply_token(const Rule* rule, int32_t at) const {
