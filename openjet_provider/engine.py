@@ -201,6 +201,12 @@ class Engine:
         """Counters of the shared engine."""
         return self._open().core.stats()
 
+    def announce(self, url: str) -> None:
+        """Tell processes that find the device taken where they may attach to this engine."""
+        shared = self._open()
+        if shared.lock is not None:
+            shared.lock.describe(shared.path.name, url)
+
     def close(self) -> None:
         """Give this handle back. The last one cancels what runs and frees the model."""
         _registry().release(self)
@@ -279,12 +285,12 @@ class _Shared:
         self.handles = 0
         self.options = _resolve(options)
         self.backend = choose_backend(str(self.options.backend), path.stat().st_size)
-        self._lock: DeviceLock | None = None
+        self.lock: DeviceLock | None = None
         native = load("cuda" if self.backend == "cuda" else "cpu")
         with contextlib.ExitStack() as undo:
             if self.backend == "cuda":
-                self._lock = DeviceLock(self.options.device or 0, path.name)
-                undo.callback(self._lock.release)
+                self.lock = DeviceLock(self.options.device or 0, path.name)
+                undo.callback(self.lock.release)
             model = Model(native, path)
             undo.callback(model.close)
             packed = self._pack(model)
@@ -297,8 +303,8 @@ class _Shared:
 
     def close(self) -> None:
         self.core.close()
-        if self._lock is not None:
-            self._lock.release()
+        if self.lock is not None:
+            self.lock.release()
 
     def check_same(self, asked: EngineOptions) -> None:
         """Raise if `asked` names an option with another value than the one in use."""

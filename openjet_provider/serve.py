@@ -150,6 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
         return Engine(arguments.model, **options)
 
     def ready(engine: Engine) -> None:
+        engine.announce(url)
         print(
             f"{engine.model_name} on {engine.backend}: {engine.agents} agents, context"
             f" {engine.context:,}\nserving {url}/v1\n"

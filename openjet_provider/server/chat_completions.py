@@ -53,10 +53,9 @@ async def chat_completions(request: Request) -> Response:
     """One answer, as a stream of deltas or whole."""
     service: Service = request.app.state.service
     body = await read_body(request, ChatCompletionBody, service.settings)
-    service.check_model(body.model)
+    model = service.check_model(body.model)
     client = client_name(request.headers, body.user, body.metadata, request.scope["openjet.key"])
     turn = await unless_gone(request, service.chat(to_request(body, client), PATH))
-    model = service.engine.model_name
     if body.stream:
         options = body.stream_options or StreamOptions()
         live = (lambda: turn.stats) if options.continuous_usage_stats else None

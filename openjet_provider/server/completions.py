@@ -32,14 +32,14 @@ async def completions(request: Request) -> Response:
     """One continuation, as a stream or whole."""
     service: Service = request.app.state.service
     body = await read_body(request, CompletionBody, service.settings)
-    service.check_model(body.model)
+    model = service.check_model(body.model)
     client = client_name(request.headers, body.user, None, request.scope["openjet.key"])
     start = service.complete(
         _prompt(body.prompt), to_options(body, client), body.stop_token_ids or (), PATH
     )
     turn = await unless_gone(request, start)
     include_usage = bool(body.stream_options and body.stream_options.include_usage)
-    writer = TextWriter(service.engine.model_name, include_usage)
+    writer = TextWriter(model, include_usage)
     if body.stream:
         return EventStream(turn, writer, service.settings)
     return json_response(writer.whole(await unless_gone(request, turn.finish())))

@@ -78,10 +78,10 @@ async def messages(request: Request) -> Response:
     """One answer, as a stream of events or whole."""
     service: Service = request.app.state.service
     body = await read_body(request, MessagesBody, service.settings)
-    service.check_model(body.model)
+    served = service.check_model(body.model)
+    model = body.model or served
     client = client_name(request.headers, None, body.metadata, request.scope["openjet.key"])
     turn = await unless_gone(request, service.chat(to_request(body, client), PATH))
-    model = body.model or service.engine.model_name
     if body.stream:
         writer = MessagesWriter(model, turn.stats.prompt_tokens)
         return EventStream(turn, writer, service.settings)

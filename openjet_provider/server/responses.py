@@ -23,10 +23,10 @@ async def responses(request: Request) -> Response:
     """One answer, as a stream of events or whole."""
     service: Service = request.app.state.service
     body = await read_body(request, ResponsesBody, service.settings)
-    service.check_model(body.model)
+    model = service.check_model(body.model)
     client = client_name(request.headers, body.user, body.metadata, request.scope["openjet.key"])
     turn = await unless_gone(request, service.chat(to_request(body, client), PATH))
-    writer = ResponsesWriter(body, service.engine.model_name)
+    writer = ResponsesWriter(body, model)
     if body.stream:
         return EventStream(turn, writer, service.settings)
     return json_response(writer.whole(await unless_gone(request, turn.finish())))

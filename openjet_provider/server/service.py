@@ -126,8 +126,8 @@ class Service:
         except OpenJetError:
             return None
 
-    def check_model(self, name: str | None) -> None:
-        """Raises ApiError (404) for a model that is not served here. None is the one that is."""
+    def check_model(self, name: str | None) -> str:
+        """The served model's name. Raises ApiError (404) if `name` is another one's."""
         served = self.engine.model_name
         patterns = (served, f"openjet/{served}", *self.settings.aliases)
         if name and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
@@ -138,6 +138,7 @@ class Service:
                 param="model",
                 code="model_not_found",
             )
+        return served
 
     async def chat(self, request: ChatRequest, endpoint: str) -> Turn:
         """Start a turn. Raises what can be known before anything is generated."""

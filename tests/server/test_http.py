@@ -142,10 +142,11 @@ async def test_a_full_queue_is_429_with_retry_after(connect: Connect) -> None:
     options = {"agents": 1, "max_queue": 2, "script": (SLOW,), "context": 4096}
     with Engine(MODEL, backend="scripted", **options) as small:
         client = connect(small)
-        running = [
-            asyncio.ensure_future(client.post(CHAT, json=say(f"{i}", max_tokens=200)))
-            for i in range(3)
-        ]
+        running = []
+        for i in range(3):
+            body = say(f"{i}", max_tokens=200)
+            running.append(asyncio.ensure_future(client.post(CHAT, json=body)))
+            await _until(lambda: small.stats().running == 1)  # the first is no longer waiting
         await _until(lambda: small.stats().waiting == 2)
         response = await client.post(CHAT, json=say("one too many"))
         assert response.status_code == 429
