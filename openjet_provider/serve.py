@@ -154,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(
             f"{engine.model_name} on {engine.backend}: {engine.agents} agents, context"
             f" {engine.context:,}\nserving {url}/v1\n"
-            f"export OPENJET_BASE_URL={url}",
+            f"export OPENJET_BASE_URL={url}\nwatch it at {url}/ or with `openjet top`",
             flush=True,
         )
 
