@@ -128,8 +128,8 @@ class MaskThread:
             self._native.call("oj_set_masks", self._engine, *args)
 
     def _make_masks(self, matcher: TokenMatcher, asked: Any, masks: Any) -> tuple[list[int], int]:
-        """Fills `masks`: for the next token, and along the drafts up to the first one that is refused
-        or has tokens forced behind it. So what is forced does not depend on drafts."""
+        """Fills `masks`: of the next token, and along the drafts up to the first one that is
+        refused or has tokens forced behind it. So what is forced does not depend on drafts."""
         address = int(self._native.ffi.cast("uintptr_t", masks))
         size = 4 * self._n_words
         matcher.advance([asked.tokens[i] for i in range(asked.n_tokens)])

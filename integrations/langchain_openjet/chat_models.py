@@ -165,8 +165,8 @@ class ChatOpenJet(BaseChatModel):
             reasoning_output=True,
             tool_calling=True,
             tool_call_streaming=True,
-            tool_choice=False,  # these two need constrained decoding, which the engine refuses
-            structured_output=False,
+            tool_choice=True,
+            structured_output=True,
         )
         context = self.engine_options.get("context") or os.environ.get("OPENJET_CONTEXT")
         if context:
@@ -304,7 +304,6 @@ class ChatOpenJet(BaseChatModel):
 
         tool_choice: "auto" (default), "none", "any" or "required" or True, a tool's name, or
             OpenAI's mapping. parallel_tool_calls: False allows one call a turn.
-        The engine refuses by name what it cannot enforce.
         """
         formatted = [structured.openai_tool(tool, strict=strict) for tool in tools]
         if tool_choice:

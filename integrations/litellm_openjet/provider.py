@@ -40,8 +40,8 @@ _CAPABILITIES = {
     "supports_reasoning": True,
     "supports_system_messages": True,
     "supports_native_streaming": True,
-    "supports_tool_choice": False,  # these two need constrained decoding, which the engine refuses
-    "supports_response_schema": False,
+    "supports_tool_choice": True,
+    "supports_response_schema": True,
 }
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import json
 import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import pytest
 
@@ -21,8 +24,8 @@ from pydantic import BaseModel, ValidationError
 
 from langchain_openjet import ChatOpenJet
 from openjet_provider import errors
-from openjet_provider.engine import Engine
-from tests.integrations.conftest import ANSWER, CONTEXT, PAINT, script_options
+from openjet_provider.engine import Engine, ScriptRule
+from tests.integrations.conftest import ANSWER, CALL, CONTEXT, PAINT, THOUGHT, script_options
 
 
 @pytest.fixture
@@ -383,33 +386,57 @@ def test_a_server_that_is_not_there(llm, monkeypatch):
         ChatOpenJet(model="openjet-tiny").invoke("Hi")
 
 
-# -- what needs constrained decoding: handed to the engine, which refuses it by name --
+# -- constrained output --
 
 
 class Wall(BaseModel):
     """A wall."""
 
-    colour: str
+    colour: Literal["blue", "green"]
+    coats: int
 
 
-def test_tool_choice_reaches_the_engine(llm):
-    for choice in ("any", True, "required", "paint"):
-        with pytest.raises(langchain.ModelInvalidRequestError, match="tool_choice"):
-            llm.bind_tools([PAINT], tool_choice=choice).invoke("Hi")
+PAINTED = {"colour": "blue", "coats": 2}
+
+
+@pytest.mark.parametrize("choice", ["any", True, "required", "paint"])
+def test_a_call_can_be_forced(llm, choice):
+    (call,) = llm.bind_tools([PAINT], tool_choice=choice).invoke("one wall").tool_calls
+    assert (call["name"], call["args"]) == ("paint", PAINTED)
+
+
+def test_a_choice_of_nothing_forces_nothing(llm):
     for choice in ("auto", None, False):
         assert llm.bind_tools([PAINT], tool_choice=choice).invoke("Hi").content == ANSWER
+    assert not llm.bind_tools([PAINT], tool_choice="none").invoke("one wall").tool_calls
     with pytest.raises(ValueError, match="plaster"):
         llm.bind_tools([PAINT], tool_choice="plaster")
 
 
-@pytest.mark.parametrize(
-    ("method", "option"),
-    [
-        ("json_schema", "response_format"),
-        ("json_mode", "response_format"),
-        ("function_calling", "tool_choice"),
-    ],
-)
-def test_structured_output_reaches_the_engine(llm, method, option):
-    with pytest.raises(langchain.ModelInvalidRequestError, match=option):
-        llm.with_structured_output(Wall, method=method).invoke("Hi")
+def test_one_call_a_turn(llm):
+    both = llm.bind_tools([PAINT]).invoke("two walls")
+    one = llm.bind_tools([PAINT], parallel_tool_calls=False).invoke("two walls")
+    assert (len(both.tool_calls), len(one.tool_calls)) == (2, 1)
+
+
+@pytest.mark.parametrize("method", ["json_schema", "json_mode", "function_calling"])
+def test_answers_take_a_given_shape(method):
+    reply = json.dumps(PAINTED)
+    if method == "function_calling":
+        reply = CALL.format(**PAINTED).replace("paint", "Wall")
+    rule = ScriptRule(reply=f"{THOUGHT}{reply}")
+    options = script_options(script=(rule,))
+    with contextlib.closing(ChatOpenJet(model="openjet-tiny", engine_options=options)) as llm:
+        wall = llm.with_structured_output(Wall, method=method).invoke("Which wall?")
+    assert wall == Wall(**PAINTED)
+
+
+def test_a_schema_that_cannot_be_enforced_is_refused_with_the_reason(llm):
+    schema = {
+        "title": "x",
+        "description": "x",
+        "type": "object",
+        "properties": {"a": {"type": "object", "not": {}}},
+    }
+    with pytest.raises(langchain.ModelInvalidRequestError, match="Unimplemented keys"):
+        llm.with_structured_output(schema).invoke("Hi")

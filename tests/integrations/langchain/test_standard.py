@@ -11,13 +11,7 @@ pytest.importorskip("langchain_tests")
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
-from langchain_openjet import ChatOpenJet, OpenJetInvalidRequestError
-
-forces_a_call = pytest.mark.xfail(
-    reason="forces a tool call: needs constrained decoding (issue 6)",
-    raises=OpenJetInvalidRequestError,
-    strict=True,
-)
+from langchain_openjet import ChatOpenJet
 
 
 class TestUnit(ChatModelUnitTests):
@@ -34,9 +28,7 @@ class TestUnit(ChatModelUnitTests):
 
 
 class TestIntegration(ChatModelIntegrationTests):
-    """Skipped: media, which the model cannot read. Skipped or expected to fail: what needs a forced
-    tool call or a given shape of the answer, which the engine refuses until it has constrained
-    decoding (issue 6)."""
+    """Skipped: media, which the model cannot read."""
 
     @property
     def chat_model_class(self) -> type[ChatOpenJet]:
@@ -51,27 +43,8 @@ class TestIntegration(ChatModelIntegrationTests):
         return "openjet-tiny"
 
     @property
-    def has_tool_choice(self) -> bool:
-        return False
-
-    @property
-    def has_structured_output(self) -> bool:
-        return False
-
-    @forces_a_call
-    def test_structured_few_shot_examples(self, model: ChatOpenJet, my_adder_tool: Any) -> None:
-        super().test_structured_few_shot_examples(model, my_adder_tool)
-
-    @forces_a_call
-    def test_unicode_tool_call_integration(self, model: ChatOpenJet) -> None:
-        super().test_unicode_tool_call_integration(model)
-
-    @pytest.mark.xfail(
-        reason="openjet-tiny makes this call only when forced: constrained decoding (issue 6)",
-        raises=AssertionError,
-    )
-    def test_bind_runnables_as_tools(self, model: ChatOpenJet) -> None:
-        super().test_bind_runnables_as_tools(model)
+    def supports_json_mode(self) -> bool:
+        return True
 
     @property
     def supported_usage_metadata_details(self) -> dict[str, list[str]]:

@@ -73,7 +73,7 @@ def test_other_providers_are_left_alone(monkeypatch):
 def test_the_model_map_knows_the_models(ask):
     assert litellm.supports_function_calling(MODEL)
     assert litellm.supports_reasoning(MODEL)
-    assert not litellm.supports_response_schema(MODEL)
+    assert litellm.supports_response_schema(MODEL)
     litellm.completion(**ask())
     assert litellm.get_model_info(MODEL)["max_input_tokens"] == CONTEXT
 
@@ -295,11 +295,18 @@ async def test_a_server_that_is_not_there(ask):
     await both_ways(call, litellm.ServiceUnavailableError, "openjet serve")
 
 
-async def test_what_needs_constrained_decoding_is_refused_by_name(ask):
-    json_mode = ask(response_format={"type": "json_object"})
-    await both_ways(json_mode, litellm.BadRequestError, "response_format")
-    forced = ask(tools=[PAINT], tool_choice="required")
-    await both_ways(forced, litellm.BadRequestError, "tool_choice")
+def test_a_call_can_be_forced(ask):
+    named = {"type": "function", "function": {"name": "paint"}}
+    for choice in ("required", named):
+        answer = litellm.completion(**ask("one wall", tools=[PAINT], tool_choice=choice))
+        (call,) = answer.choices[0].message.tool_calls
+        assert json.loads(call.function.arguments) == {"colour": "blue", "coats": 2}
+
+
+async def test_a_schema_that_cannot_be_enforced_is_refused_with_the_reason(ask):
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"not": {}}}}
+    call = ask(response_format=schema)
+    await both_ways(call, litellm.BadRequestError, "Unimplemented keys")
 
 
 @pytest.mark.parametrize("timeout", [0.15, httpx.Timeout(0.15)], ids=["number", "httpx"])
