@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.native.steps import open_stepper
 from tests.reference import ReferenceModel
-from tests.reference.native_backend import NativeBackend
 from tests.reference.random_model import PRESETS, RECIPES, write_model
 
 TEXT = Path(__file__).parents[1] / "LICENSE"
@@ -72,8 +72,8 @@ class Result:
 def measure(path: Path, name: str, positions: int, with_peer: bool) -> Result:
     tokens = text_tokens(path, positions)
     exact, _ = ReferenceModel.load(path).forward(tokens)
-    with NativeBackend(path, kv="f16", context=positions) as backend:
-        ours = Distance.between(backend.forward(tokens)[0], exact)
+    with open_stepper(path, kv="f16", n_slots=1, n_pages=-(-positions // 64)) as stepper:
+        ours = Distance.between(stepper.prefill(tokens), exact)
     peer = None
     if with_peer:
         from tests.reference.peer import Peer

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from bench.parity import Distance, Result, measure_named
+from tests.native.steps import Part, open_stepper
 from tests.reference import ReferenceModel, State
 from tests.reference.golden_cases import CASES, DRAFTS, GOLDENS, TOKENS, Case
-from tests.reference.native_backend import NativeBackend
 from tests.reference.random_model import RECIPES, write_model
 
 STORED: list[dict[str, Any]] = json.loads((GOLDENS / "parity.json").read_text())
@@ -63,10 +63,13 @@ def test_float_models_match_the_reference(case: Case, tmp_path: Path) -> None:
     drafts = model.draft(first, exact_hidden[-1], len(TOKENS), state.copy(), DRAFTS)
     draft_logits, _ = model.mtp([first], exact_hidden[-1:], len(TOKENS), state)
 
-    with NativeBackend(path, kv="f32", chunk=17, mtp=True) as backend:
-        logits, hidden = backend.forward(TOKENS)
-        chosen = backend.choose(TOKENS, DRAFTS)
+    with open_stepper(path, kv="f32", mtp=1) as stepper:
+        logits, hidden = stepper.forward(TOKENS, chunk=17)
+        stepper.prefill(TOKENS[:-1], chunk=17)
+        last = Part(0, len(TOKENS) - 1, TOKENS[-1:], sampled=True, n_draft=DRAFTS)
+        result = stepper.step([last])[0]
+        first_draft = stepper.draft_logits(0, 0)
     assert Distance.between(logits, exact).worst < 1e-5
     assert Distance.between(hidden, exact_hidden).worst < 1e-5
-    assert (chosen.token, chosen.drafts) == (first, drafts)
-    assert Distance.between(chosen.draft_logits[:1], draft_logits).worst < 1e-5
+    assert (result.tokens, result.drafts) == ([first], drafts)
+    assert Distance.between(first_draft[None], draft_logits).worst < 1e-5

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/draft_head.h"
 #include "engine/plan_check.h"
 
 namespace oj::cpu {
@@ -59,7 +60,7 @@ CpuBackend::CpuBackend(const Model& model, const oj_backend_options& options)
       options_(checked(model, options)),
       kernels_(select_kernels()),
       pool_(thread_count(options)),
-      weights_(model, options.mtp != 0, pool_),
+      weights_(model, options.mtp != 0, options.draft_head_rows, pool_),
       scratch_(model.hparams, options.max_rows, pool_.threads()),
       states_(StateLayout(model.hparams, weights_.n_delta_layers), options.n_slots,
               options.n_snapshots),
@@ -68,11 +69,15 @@ CpuBackend::CpuBackend(const Model& model, const oj_backend_options& options)
       frequencies_(rope_frequencies(model.hparams)),
       draft_hidden_(offset(options.n_slots, model.hparams.n_embd), "scratch"),
       draft_logits_(offset(options.n_slots, model.hparams.n_vocab), "scratch"),
+      head_logits_(options.n_slots * weights_.draft_ids.size(), "scratch"),
       drawn_(options.n_slots),
       mtp_done_(options.n_slots),
-      sample_scores_(pool_.threads()),
-      sample_ids_(pool_.threads()),
-      sample_bins_(pool_.threads()) {}
+      sample_scores_(offset(pool_.threads(), model.hparams.n_vocab), "scratch"),
+      sample_ids_(offset(pool_.threads(), model.hparams.n_vocab), "scratch"),
+      sample_bins_(offset(pool_.threads(), kSelectBins), "scratch") {
+    std::fill_n(draft_logits_.data(), weights_.draft_ids.empty() ? 0 : draft_logits_.size(),
+                -INFINITY);
+}
 
 Machine CpuBackend::machine() {
     return {model_.hparams, kernels_, scratch_, states_, kv_, frequencies_.data()};
@@ -141,11 +146,10 @@ void CpuBackend::forward(const oj_plan& plan, oj_seq_result* results) {
     });
 }
 
-SampleWorkspace CpuBackend::workspace(int thread) {
-    sample_scores_[thread].resize(model_.hparams.n_vocab);
-    sample_ids_[thread].resize(model_.hparams.n_vocab);
-    sample_bins_[thread].resize(kSelectBins);
-    return {sample_scores_[thread].data(), sample_ids_[thread].data(), sample_bins_[thread].data()};
+SampleWorkspace CpuBackend::workspace(int thread) const {
+    size_t at = offset(thread, model_.hparams.n_vocab);
+    return {sample_scores_.data() + at, sample_ids_.data() + at,
+            sample_bins_.data() + offset(thread, kSelectBins)};
 }
 
 void CpuBackend::verify_seq(int thread, const oj_plan& plan, const oj_seq& seq,
@@ -230,11 +234,17 @@ void CpuBackend::draft_tokens(const oj_plan& plan, const std::vector<Drafting>& 
             active.push_back(&d);
         }
         if (active.empty()) return;
+        for (const Drafting* d : active)  // not in the job, which cannot throw
+            make_room(*d);
         pool_.run([&](Worker& worker) {
-            mtp_draft(worker, machine(), *weights_.mtp, rows, draft_logits_.data());
+            const std::vector<int32_t>& ids = weights_.draft_ids;
+            float* head_logits = (ids.empty() ? draft_logits_ : head_logits_).data();
+            mtp_draft(worker, machine(), *weights_.mtp, rows, head_logits);
             worker.share(static_cast<int>(active.size()), [&](int i) {
-                draw_draft(worker.index(), *active[i], depth,
-                           draft_logits_.data() + offset(i, n_vocab));
+                float* logits = draft_logits_.data() + offset(i, n_vocab);
+                for (size_t k = 0; k < ids.size(); ++k)  // the others stay at -inf
+                    logits[ids[k]] = head_logits[i * ids.size() + k];
+                draw_draft(worker.index(), *active[i], depth, logits);
             });
         });
         if (plan.keep_logits != 0) {
@@ -249,6 +259,12 @@ void CpuBackend::draft_tokens(const oj_plan& plan, const std::vector<Drafting>& 
     }
 }
 
+void CpuBackend::make_room(const Drafting& d) {
+    Pages<float>& scores = drawn_[d.seq->slot].scores;
+    if (is_coupled(*d.seq->sampling) || scores.size() > 0) return;
+    scores = Pages<float>(offset(OJ_MAX_DRAFTS, model_.hparams.n_vocab), "draft distributions");
+}
+
 void CpuBackend::draw_draft(int thread, const Drafting& d, int depth, const float* logits) {
     oj_seq_result& result = *d.result;
     int32_t extra[2 * OJ_MAX_DRAFTS + 1];  // chosen in this step, then drafted
@@ -260,11 +276,7 @@ void CpuBackend::draw_draft(int thread, const Drafting& d, int depth, const floa
     Distribution* q = nullptr;
     if (!is_coupled(*d.seq->sampling)) {
         DrawnDrafts& drawn = drawn_[d.seq->slot];
-        size_t n_vocab = model_.hparams.n_vocab;
-        if (drawn.scores.size() == 0) {
-            drawn.scores = Pages<float>(OJ_MAX_DRAFTS * n_vocab, "draft distributions");
-        }
-        work.scores = drawn.scores.data() + depth * n_vocab;
+        work.scores = drawn.scores.data() + offset(depth, model_.hparams.n_vocab);
         q = &drawn.q[depth];
     }
     result.drafts[depth] = kernels_.draft(logits, model_.hparams.n_vocab, *d.seq->sampling,
@@ -296,29 +308,31 @@ void CpuBackend::commit(const oj_plan& plan, const oj_seq_result* results) {
     kept_seqs_ = plan.keep_logits != 0 ? plan.n_seqs : 0;
 }
 
-void CpuBackend::reset(int slot) {
+void CpuBackend::require_settled(int slot, const char* action) const {
     require(slot, options_.n_slots, "slot");
+    if (states_.pending[slot] == 0) return;
+    throw Error(OJ_ERR_INVALID, "slot " + std::to_string(slot) +
+                                    " has draft rows pending; fold them in a step with n_rows = 0 "
+                                    "before " +
+                                    action);
+}
+
+void CpuBackend::reset(int slot) {
+    require_settled(slot, "resetting it");
     states_.reset(slot);
-    states_.pending[slot] = 0;
     mtp_done_[slot] = {};
 }
 
 void CpuBackend::save(int slot, int snapshot) {
-    require(slot, options_.n_slots, "slot");
+    require_settled(slot, "saving it");
     require(snapshot, options_.n_snapshots, "snapshot");
-    if (states_.pending[slot] > 0) {
-        throw Error(OJ_ERR_INVALID, "slot " + std::to_string(slot) +
-                                        " has draft rows pending; fold them in a step with "
-                                        "n_rows = 0 before saving it");
-    }
     states_.save(slot, snapshot);
 }
 
 void CpuBackend::load(int snapshot, int slot) {
-    require(slot, options_.n_slots, "slot");
+    require_settled(slot, "loading into it");
     require(snapshot, options_.n_snapshots, "snapshot");
     states_.load(snapshot, slot);
-    states_.pending[slot] = 0;
     mtp_done_[slot] = {};
 }
 
@@ -366,19 +380,30 @@ oj_memory_plan plan_cpu_memory(const Model& model, const oj_backend_options& opt
     }
     cpu::StateLayout layout(h, n_delta);
     cpu::KvCodec codec(static_cast<oj_kv_codec>(options.kv_codec), h.head_dim);
-    cpu::Scratch scratch(h, options.max_rows, cpu::thread_count(options));
+    int threads = cpu::thread_count(options);
+    cpu::Scratch scratch(h, options.max_rows, threads);
 
     oj_memory_plan plan = {};
-    plan.weights = static_cast<int64_t>(cpu::WeightStore::bytes_needed(model));
+    plan.weights = static_cast<int64_t>(cpu::WeightStore::bytes_needed(model, options.mtp != 0));
+    size_t draft_ids =
+        options.mtp != 0 ? draft_head_ids(model.vocab, options.draft_head_rows).size() : 0;
+    if (draft_ids > 0) {
+        plan.weights +=
+            static_cast<int64_t>(cpu::RowSubset::bytes_needed(model.mtp->head, draft_ids));
+    }
     plan.state_bytes = static_cast<int64_t>(layout.floats() * sizeof(float));
     plan.states = options.n_slots *
                   (plan.state_bytes + static_cast<int64_t>(layout.record_floats() * sizeof(float)));
     plan.snapshots = options.n_snapshots * plan.state_bytes;
     plan.page_bytes = static_cast<int64_t>(cpu::KvPool::page_bytes(codec, n_kv, h.n_kv_heads));
     plan.pages = options.n_pages * plan.page_bytes;
-    int64_t logit_rows = int64_t{options.n_slots} * (OJ_MAX_DRAFTS + 2);
+    // Rows of logits and, with drafts, of draft logits and drawn distributions; scores and ids.
+    int slot_rows = OJ_MAX_DRAFTS + 2 + (options.mtp != 0 ? OJ_MAX_DRAFTS : 0);
+    int64_t vocab_rows = int64_t{options.n_slots} * slot_rows + 2 * int64_t{threads};
     plan.scratch = static_cast<int64_t>(scratch.bytes()) +
-                   logit_rows * h.n_vocab * static_cast<int64_t>(sizeof(float));
+                   vocab_rows * h.n_vocab * static_cast<int64_t>(sizeof(float)) +
+                   int64_t{threads} * kSelectBins * static_cast<int64_t>(sizeof(uint64_t));
+    plan.scratch += static_cast<int64_t>(options.n_slots * draft_ids * sizeof(float));
     return plan;
 }
 

@@ -26,7 +26,7 @@ private:
 
     // Drafts that were drawn from a distribution, kept until they are verified.
     struct DrawnDrafts {
-        Pages<float> scores;  // [OJ_MAX_DRAFTS][n_vocab], on first use
+        Pages<float> scores;  // [OJ_MAX_DRAFTS][n_vocab], made when the slot first draws
         Distribution q[OJ_MAX_DRAFTS];
     };
 
@@ -46,9 +46,11 @@ private:
     MtpBatch store_batch(const oj_plan& plan, const oj_seq_result* results) const;
     std::vector<Drafting> drafting(const oj_plan& plan, oj_seq_result* results) const;
     void draft_tokens(const oj_plan& plan, const std::vector<Drafting>& all);
+    void make_room(const Drafting& d);
     void draw_draft(int thread, const Drafting& d, int depth, const float* logits);
     void commit(const oj_plan& plan, const oj_seq_result* results);
-    SampleWorkspace workspace(int thread);
+    SampleWorkspace workspace(int thread) const;
+    void require_settled(int slot, const char* action) const;
 
     const Model& model_;
     const oj_backend_options options_;
@@ -64,14 +66,15 @@ private:
     Pages<float> logits_;          // grows to what a step asks for
     Pages<float> draft_hidden_;    // [n_slots][n_embd]
     Pages<float> draft_logits_;    // [n_slots][n_vocab] of one depth
+    Pages<float> head_logits_;     // [n_slots][weights_.draft_ids.size()]: those before
     Pages<float> kept_drafts_;     // [n_slots * OJ_MAX_DRAFTS][n_vocab], on first use
     int kept_rows_ = 0;            // rows and
     int kept_seqs_ = 0;            // sequences of the last step, if it kept logits
     std::vector<DrawnDrafts> drawn_;
     std::vector<MtpDone> mtp_done_;
-    std::vector<std::vector<float>> sample_scores_;   // for each thread
-    std::vector<std::vector<int32_t>> sample_ids_;    // for each thread
-    std::vector<std::vector<uint64_t>> sample_bins_;  // for each thread
+    Pages<float> sample_scores_;   // [threads][n_vocab]
+    Pages<int32_t> sample_ids_;    // [threads][n_vocab]
+    Pages<uint64_t> sample_bins_;  // [threads][kSelectBins]
 };
 
 }  // namespace oj::cpu

@@ -59,9 +59,9 @@ private:
                     reinterpret_cast<int8_t*>(codes)[at] =
                         static_cast<int8_t>(kv_code(x[i], factor));
                 } else if (kind == OJ_KV_F16) {
-                    reinterpret_cast<uint16_t*>(codes)[at] = float_to_half(x[i]);
+                    reinterpret_cast<uint16_t*>(codes)[at] = kv_half(x[i]);
                 } else {
-                    reinterpret_cast<float*>(codes)[at] = x[i];
+                    reinterpret_cast<float*>(codes)[at] = kv_float(x[i]);
                 }
             }
         }

@@ -1,5 +1,7 @@
 #include "cpu/layer_weights.h"
 
+#include "engine/draft_head.h"
+
 namespace oj::cpu {
 
 namespace {
@@ -17,10 +19,10 @@ size_t conv_floats(const Hparams& hparams) {
 
 }  // namespace
 
-ModelWeights::ModelWeights(const Model& model, bool with_mtp, ThreadPool& pool)
+ModelWeights::ModelWeights(const Model& model, bool with_mtp, int draft_head_rows, ThreadPool& pool)
     : embed(&model.token_embd),
       output_norm(model.output_norm.f32()),
-      store_(model, pool),
+      store_(model, with_mtp, pool),
       conv_(conv_floats(model.hparams) * count_delta_layers(model), "convolution weights") {
     for (const Layer& layer : model.layers)
         layers.push_back(layer_weights(layer, model.hparams));
@@ -31,6 +33,8 @@ ModelWeights::ModelWeights(const Model& model, bool with_mtp, ThreadPool& pool)
     to.layer = layer_weights(from.layer, model.hparams);
     to.eh_proj = store_.matrix(from.eh_proj);
     to.head = store_.matrix(from.head);
+    draft_ids = draft_head_ids(model.vocab, draft_head_rows);
+    if (!draft_ids.empty()) to.head = draft_head_.emplace(from.head, draft_ids, pool).matrix();
     to.enorm = from.enorm.f32();
     to.hnorm = from.hnorm.f32();
     to.head_norm = from.head_norm.f32();

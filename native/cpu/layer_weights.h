@@ -46,7 +46,7 @@ struct MtpWeights {
 // Owns everything packed; the rest points into the model's file.
 class ModelWeights {
 public:
-    ModelWeights(const Model& model, bool with_mtp, ThreadPool& pool);
+    ModelWeights(const Model& model, bool with_mtp, int draft_head_rows, ThreadPool& pool);
 
     int n_delta_layers = 0;
     int n_kv_layers = 0;  // attention layers, the MTP block's included
@@ -56,11 +56,13 @@ public:
     const float* output_norm;
     Matrix output;
     std::optional<MtpWeights> mtp;
+    std::vector<int32_t> draft_ids;  // of the rows of mtp->head; empty: of all
 
 private:
     LayerWeights layer_weights(const Layer& layer, const Hparams& hparams);
 
     WeightStore store_;
+    std::optional<RowSubset> draft_head_;
     Pages<float> conv_;
 };
 

@@ -32,7 +32,10 @@ struct Scratch {
           n_partials(std::max(min_partials, max_rows * h.n_heads)),
           partials(static_cast<size_t>(n_partials) * (h.head_dim + 2), "scratch"),
           draft_state(static_cast<size_t>(threads) * h.state_dim * h.state_dim, "scratch"),
-          tokens(threads) {}
+          tokens(threads) {
+        for (std::vector<DeltaToken>& of_thread : tokens)
+            of_thread.reserve(std::max(max_rows, OJ_MAX_DRAFTS));
+    }
 
     size_t bytes() const {
         size_t floats = 0;
@@ -41,7 +44,8 @@ struct Scratch {
               &totals, &partials, &draft_state}) {
             floats += pages->size();
         }
-        return floats * sizeof(float) + input.bytes();
+        size_t tokens_bytes = tokens.size() * tokens[0].capacity() * sizeof(DeltaToken);
+        return floats * sizeof(float) + tokens_bytes + input.bytes();
     }
 
     size_t rows(int columns) const { return static_cast<size_t>(n_rows) * columns; }
@@ -61,7 +65,7 @@ struct Scratch {
     int n_partials;
     Pages<float> partials;                        // attention: splits not yet folded
     Pages<float> draft_state;                     // one S for each thread
-    std::vector<std::vector<DeltaToken>> tokens;  // for each thread
+    std::vector<std::vector<DeltaToken>> tokens;  // for each thread; never grow: jobs cannot throw
 };
 
 }  // namespace oj::cpu

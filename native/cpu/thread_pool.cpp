@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 
+#include "model/error.h"
+
 namespace oj::cpu {
 
 namespace {
@@ -56,11 +58,21 @@ int ThreadPool::default_threads() {
 }
 
 ThreadPool::ThreadPool(int threads) : count_(threads) {
-    for (int i = 1; i < count_; ++i)
-        workers_.emplace_back([this, i] { work(i); });
+    try {
+        for (int i = 1; i < count_; ++i)
+            workers_.emplace_back([this, i] { work(i); });
+    } catch (const std::exception& error) {  // no more threads, or no room for one
+        close();
+        throw Error(OJ_ERR_MEMORY, "cannot start " + std::to_string(count_) + " threads (" +
+                                       error.what() + "); lower threads=");
+    }
 }
 
 ThreadPool::~ThreadPool() {
+    close();
+}
+
+void ThreadPool::close() {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         closing_ = true;

@@ -43,7 +43,7 @@ public:
     // Physical cores that this process may run on, as far as its CPU quota goes.
     static int default_threads();
 
-    explicit ThreadPool(int threads);
+    explicit ThreadPool(int threads);  // OJ_ERR_MEMORY where the system gives no more threads
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
@@ -60,6 +60,7 @@ public:
 private:
     friend class Worker;
 
+    void close();
     void run_together(const std::function<void(Worker&)>& job);
     void work(int index);
     void barrier(bool is_caller);

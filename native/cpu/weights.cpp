@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpu/tile.h"
@@ -234,7 +235,7 @@ size_t packed_bytes(const Tensor& tensor) {
 }
 
 // Every matrix that is multiplied with; token_embd only where it is also the output.
-std::vector<const Tensor*> matrices(const Model& model) {
+std::vector<const Tensor*> matrices(const Model& model, bool with_mtp) {
     std::vector<const Tensor*> all = {&model.output};
     auto add = [&](const Tensor& tensor) {
         if (tensor.data == nullptr) return;
@@ -251,7 +252,7 @@ std::vector<const Tensor*> matrices(const Model& model) {
     };
     for (const Layer& layer : model.layers)
         add_layer(layer);
-    if (model.mtp) {
+    if (with_mtp) {
         add_layer(model.mtp->layer);
         add(model.mtp->eh_proj);
         add(model.mtp->head);
@@ -266,15 +267,36 @@ void check(const Model& model, const Tensor& tensor) {
                                         " columns; the CPU backend needs a multiple of 32");
 }
 
+// Run by all threads; nothing to do for types that are read as they are.
+void pack(Worker& worker, const Tensor& tensor, uint8_t* tiles) {
+    const TileFormat* format = find_tile_format(tensor.type);
+    if (format == nullptr) return;
+    size_t bytes = format->tile_bytes(tensor.cols);
+    worker.share(tiles_of(tensor.rows),
+                 [&](int tile) { pack_tile(*format, tensor, tile, tiles + tile * bytes); });
+}
+
+Matrix matrix_of(const Tensor& tensor, const uint8_t* tiles) {
+    const TileFormat* format = find_tile_format(tensor.type);
+    Matrix matrix;
+    matrix.type = tensor.type;
+    matrix.rows = static_cast<int>(tensor.rows);
+    matrix.cols = static_cast<int>(tensor.cols);
+    matrix.tiles = format != nullptr ? tiles : tensor.data;
+    matrix.tile_bytes =
+        format != nullptr ? format->tile_bytes(tensor.cols) : tensor.row_bytes * tile_rows;
+    return matrix;
+}
+
 }  // namespace
 
 int Matrix::n_tiles() const {
     return tiles_of(rows);
 }
 
-WeightStore::WeightStore(const Model& model, ThreadPool& pool)
-    : memory_(bytes_needed(model), "repacked weights") {
-    std::vector<const Tensor*> all = matrices(model);
+WeightStore::WeightStore(const Model& model, bool with_mtp, ThreadPool& pool)
+    : memory_(bytes_needed(model, with_mtp), "repacked weights") {
+    std::vector<const Tensor*> all = matrices(model, with_mtp);
     size_t offset = 0;
     for (const Tensor* tensor : all) {
         check(model, *tensor);
@@ -282,38 +304,39 @@ WeightStore::WeightStore(const Model& model, ThreadPool& pool)
         offset += packed_bytes(*tensor);
     }
     pool.run([&](Worker& worker) {
-        for (const Tensor* tensor : all) {
-            const TileFormat* format = find_tile_format(tensor->type);
-            if (format == nullptr) continue;
-            uint8_t* tiles = memory_.data() + offsets_.at(key(*tensor));
-            size_t bytes = format->tile_bytes(tensor->cols);
-            worker.share(tiles_of(tensor->rows), [&](int tile) {
-                pack_tile(*format, *tensor, tile, tiles + tile * bytes);
-            });
-        }
+        for (const Tensor* tensor : all)
+            pack(worker, *tensor, memory_.data() + offsets_.at(key(*tensor)));
     });
 }
 
 Matrix WeightStore::matrix(const Tensor& tensor) const {
-    Matrix matrix;
-    matrix.type = tensor.type;
-    matrix.rows = static_cast<int>(tensor.rows);
-    matrix.cols = static_cast<int>(tensor.cols);
-    if (const TileFormat* format = find_tile_format(tensor.type)) {
-        matrix.tiles = memory_.data() + offsets_.at(key(tensor));
-        matrix.tile_bytes = format->tile_bytes(tensor.cols);
-    } else {
-        matrix.tiles = tensor.data;
-        matrix.tile_bytes = tensor.row_bytes * tile_rows;
-    }
-    return matrix;
+    return matrix_of(tensor, memory_.data() + offsets_.at(key(tensor)));
 }
 
-size_t WeightStore::bytes_needed(const Model& model) {
+size_t WeightStore::bytes_needed(const Model& model, bool with_mtp) {
     size_t bytes = 0;
-    for (const Tensor* tensor : matrices(model))
+    for (const Tensor* tensor : matrices(model, with_mtp))
         bytes += packed_bytes(*tensor);
     return bytes;
+}
+
+RowSubset::RowSubset(const Tensor& from, const std::vector<int32_t>& rows, ThreadPool& pool)
+    : memory_(bytes_needed(from, rows.size()), "the draft head") {
+    Pages<uint8_t> gathered(from.row_bytes * rows.size(), "the draft head's rows");
+    for (size_t i = 0; i < rows.size(); ++i)
+        std::memcpy(gathered.data() + i * from.row_bytes, from.row(rows[i]), from.row_bytes);
+    Tensor tensor = from;
+    tensor.rows = static_cast<int64_t>(rows.size());
+    tensor.data = gathered.data();
+    pool.run([&](Worker& worker) { pack(worker, tensor, memory_.data()); });
+    matrix_ = matrix_of(tensor, memory_.data());
+    if (matrix_.tiles == gathered.data()) memory_ = std::move(gathered);  // read as it is
+}
+
+size_t RowSubset::bytes_needed(const Tensor& from, size_t n_rows) {
+    Tensor tensor = from;
+    tensor.rows = static_cast<int64_t>(n_rows);
+    return packed_bytes(tensor);
 }
 
 }  // namespace oj::cpu

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "cpu/memory.h"
 #include "cpu/thread_pool.h"
@@ -22,16 +23,17 @@ struct Matrix {
     int n_tiles() const;
 };
 
-// Packs every matrix of a model once; matrices stay valid while the store and the model live.
+// Packs every matrix of a model once, those of its MTP block if asked; matrices stay valid while
+// the store and the model live.
 class WeightStore {
 public:
-    WeightStore(const Model& model, ThreadPool& pool);
+    WeightStore(const Model& model, bool with_mtp, ThreadPool& pool);
 
     // The packed form of a matrix of the model.
     Matrix matrix(const Tensor& tensor) const;
 
     // Bytes that packing a model takes.
-    static size_t bytes_needed(const Model& model);
+    static size_t bytes_needed(const Model& model, bool with_mtp);
 
 private:
     // What makes two tensors the same matrix: a tied output is token_embd under another name.
@@ -42,6 +44,20 @@ private:
 
     Pages<uint8_t> memory_;
     std::map<Key, size_t> offsets_;
+};
+
+// Some rows of a weight as a matrix of their own, in the order given.
+class RowSubset {
+public:
+    RowSubset(const Tensor& from, const std::vector<int32_t>& rows, ThreadPool& pool);
+
+    Matrix matrix() const { return matrix_; }
+
+    static size_t bytes_needed(const Tensor& from, size_t n_rows);
+
+private:
+    Pages<uint8_t> memory_;
+    Matrix matrix_;
 };
 
 }  // namespace oj::cpu

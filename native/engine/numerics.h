@@ -31,7 +31,9 @@
 // Attention: splits of kv_split absolute positions, each from a fresh (max, sum, out); inside a
 // split, tiles of kv_page positions ascending with online softmax; splits are folded left to right.
 // A score is a chain over head dimensions, groups of 32: g = fma(q, code, g), s = fma(scale, g, s).
-// K and V are read only after the KV codec's rounding, the row's own included.
+// K and V are read only after the KV codec's rounding, the row's own included. What a codec stores
+// is finite: a position that a row does not see has weight 0, and 0 * infinity would reach that row
+// or not, by the rows it shares a step with.
 #pragma once
 
 #include <math.h>
@@ -126,9 +128,25 @@ OJ_NUMERIC int quantize_code(float value, float factor) {
 
 // ---- KV codecs ----
 
+constexpr float half_max = 65504.0f;
+
+// What is beyond a codec's range, infinities included, becomes the end of the range (NaN: its lower
+// end), so that no stored key or value is anything but finite.
+OJ_NUMERIC float kv_saturate(float value, float limit) {
+    return value > -limit ? (value < limit ? value : limit) : -limit;
+}
+
+OJ_NUMERIC uint16_t kv_half(float value) {
+    return float_to_half(kv_saturate(value, half_max));
+}
+
+OJ_NUMERIC float kv_float(float value) {
+    return kv_saturate(value, 3.40282347e38f);
+}
+
 // q8_0: the scale of kv_group dimensions as half bits, and the codes under that rounded scale.
 OJ_NUMERIC uint16_t kv_scale(float largest) {
-    return float_to_half(largest / 127.0f);
+    return kv_half(largest / 127.0f);
 }
 
 OJ_NUMERIC float kv_factor(uint16_t scale) {

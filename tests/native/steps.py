@@ -13,7 +13,7 @@ import numpy as np
 
 from openjet_provider._native import Model, Native, load
 
-PAGE = 64
+CPU, CUDA, SCRIPTED = 0, 1, 2  # oj_backend_kind
 MAX_DRAFTS = 8
 CODECS = {"q8_0": 0, "f16": 1, "f32": 2}
 
@@ -42,23 +42,40 @@ class Part:
     allowed: Sequence[int] | None = None  # the ids that the (one) chosen token may be
 
 
+def backend_options(**options: Any) -> dict[str, Any]:
+    """oj_backend_options' fields: a small backend's, changed by `options`; `kv` names a codec."""
+    return {
+        "kind": CPU,
+        "threads": 2,
+        "kv_codec": CODECS[options.pop("kv", "f32")],
+        "n_slots": 4,
+        "n_pages": 64,
+        "n_snapshots": 2,
+        "max_rows": 128,
+        "mtp": 0,
+    } | options
+
+
+def memory_plan(path: Path, **options: Any) -> dict[str, int]:
+    """oj_memory_plan of a CPU backend with these `backend_options`."""
+    native = load("cpu")
+    model = Model(native, path)
+    plan = native.ffi.new("oj_memory_plan *")
+    packed = native.ffi.new("oj_backend_options *", backend_options(**options))
+    native.call("oj_backend_memory", model.handle, packed, plan)
+    model.close()
+    return {name: getattr(plan, name) for name in dir(plan)}
+
+
 class Stepper:
-    """A CPU backend over the model file at `path`. Closed by `open_stepper`."""
+    """A backend over the model file at `path`; see `backend_options`. Closed by
+    `open_stepper`."""
 
     def __init__(self, path: Path, **options: Any) -> None:
-        self.native: Native = load("cpu")
+        settings = backend_options(**options)
+        self.native: Native = load("cuda" if settings["kind"] == CUDA else "cpu")
         self.ffi = self.native.ffi
         self.model = Model(self.native, path)
-        settings: dict[str, Any] = {
-            "kind": 0,
-            "threads": 2,
-            "kv_codec": CODECS[options.pop("kv", "f32")],
-            "n_slots": 4,
-            "n_pages": 64,
-            "n_snapshots": 2,
-            "max_rows": 128,
-            "mtp": 0,
-        } | options
         self.slot_pages = settings["n_pages"] // max(1, settings["n_slots"])
         self.n_vocab, self.n_embd = self.model.info.n_vocab, self.model.info.n_embd
         out = self.ffi.new("oj_backend **")
@@ -120,15 +137,21 @@ class Stepper:
         """Post-norm hidden [n_embd] of a row of the last step."""
         return self._read(2, row, self.n_embd)
 
-    def prefill(self, tokens: Sequence[int], slot: int = 0, chunk: int = 128) -> np.ndarray:
-        """Logits [n, n_vocab] of a prompt read from an empty slot, `chunk` rows a step."""
-        self.reset(slot)
-        all_logits = []
+    def forward(self, tokens: Sequence[int], chunk: int = 128) -> tuple[np.ndarray, np.ndarray]:
+        """Logits [n, n_vocab] and post-norm hidden [n, n_embd] of a prompt read into the empty
+        slot 0, `chunk` rows a step."""
+        self.reset(0)
+        logits, hidden = [], []
         for start in range(0, len(tokens), chunk):
             part = tokens[start : start + chunk]
-            self.step([Part(slot, start, part)])
-            all_logits += [self.logits(r) for r in range(len(part))]
-        return np.stack(all_logits)
+            self.step([Part(0, start, part)])
+            logits += [self.logits(r) for r in range(len(part))]
+            hidden += [self.hidden(r) for r in range(len(part))]
+        return np.stack(logits), np.stack(hidden)
+
+    def prefill(self, tokens: Sequence[int], chunk: int = 128) -> np.ndarray:
+        """The logits of `forward`."""
+        return self.forward(tokens, chunk)[0]
 
     def reset(self, slot: int) -> None:
         self.native.call("oj_backend_reset", self.handle, slot)

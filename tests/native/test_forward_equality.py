@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGUFReader
 
 from openjet_provider.errors import InvalidRequestError
 from tests.native.steps import Part, Stepper, open_stepper, supported_isas
@@ -59,6 +60,36 @@ def test_codecs_on_any_instruction_set(mixed: Path, kv: str) -> None:
         with open_stepper(mixed, isa=isa, kv=kv) as stepper:
             logits.append(stepper.prefill(TOKENS[:20]))
     assert all(np.array_equal(logits[0], other) for other in logits[1:])
+
+
+@pytest.mark.parametrize(("kv", "size"), [("f16", 1e5), ("q8_0", 1e9)])
+def test_values_beyond_the_codec(kv: str, size: float, tmp_path: Path) -> None:
+    """Values of about this size in every row. A later row of the same step has weight 0 in an
+    earlier one, and 0 times a stored infinity would be NaN there."""
+    path = tmp_path / "huge.gguf"
+    write_model(path, MICRO, "f32", seed=2)
+    for tensor in GGUFReader(path, "r+").tensors:
+        if tensor.name.endswith("attn_v.weight"):
+            tensor.data[:] *= size
+    with open_stepper(path, kv=kv) as stepper:
+        together = stepper.prefill(TOKENS[:12])
+        single = stepper.prefill(TOKENS[:12], chunk=1)
+    assert np.array_equal(together, single)
+    assert np.isfinite(together).all()
+
+
+@pytest.mark.parametrize("kv", ["f16", "q8_0", "f32"])
+def test_a_row_that_is_not_finite_reaches_no_earlier_row(kv: str, tmp_path: Path) -> None:
+    path = tmp_path / "poison.gguf"
+    write_model(path, MICRO, "f32", seed=2)
+    (embed,) = [t for t in GGUFReader(path, "r+").tensors if t.name == "token_embd.weight"]
+    embed.data[500] = np.inf
+    with open_stepper(path, kv=kv) as stepper:
+        alone = stepper.forward(TOKENS[:12])[1]
+        before = stepper.forward([*TOKENS[:12], 500])[1]
+    assert not np.isfinite(before[12]).any()
+    assert np.array_equal(before[:12], alone)
+    assert np.isfinite(alone).all()
 
 
 @pytest.mark.parametrize("row_counts", [(1, 1, 1), (3, 5, 9), (17, 2, 30)])

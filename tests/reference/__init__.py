@@ -2,8 +2,8 @@
 
 `model.py` is the forward pass, `layers.py` its parts, `gguf_file.py` the file format, `rounding.py`
 the engine's roundings (int8 activations, stored keys and values), `random_model.py` writes
-random-weight files of any shape of the family. `peer.py` asks llama.cpp, `native_backend.py` the
-engine; nothing else here imports the package under test.
+random-weight files of any shape of the family. `peer.py` asks llama.cpp. Nothing here imports the
+package under test.
 """
 
 from tests.reference.model import Config, ReferenceModel, State
