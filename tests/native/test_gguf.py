@@ -7,10 +7,8 @@ Its own cases (variants, every kind of refusal) are native/tests/model_test.cpp.
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,36 +16,25 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
+import build
 from tests.reference.gguf_file import GGUFFile
 from tests.reference.random_model import PRESETS, TYPES, Shape, write_model
 from tests.reference.vocabulary import byte_alphabet, qwen_vocabulary_available
-
-NATIVE = Path(__file__).resolve().parents[2] / "native"
-FLAGS = (
-    "-std=c++17 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined"
-    " -Wall -Wextra -Werror"
-).split()
 
 pytestmark = pytest.mark.timeout(300)  # the first test waits for the compiler
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the sanitized programs `model_probe` and `gguf_check`."""
+    """Folder of the sanitized programs `model_probe` and `gguf_check`; the build keeps objects."""
     out = tmp_path_factory.mktemp("gguf")
-    mains = [Path(__file__).with_name("model_probe.cpp"), NATIVE / "tests" / "gguf_check.cpp"]
-    command = [*shlex.split(os.environ.get("CXX", "g++")), *FLAGS]
-    include = ["-I", str(NATIVE / "include"), "-I", str(NATIVE)]
-
-    def compile_one(source: Path) -> Path:
-        target = out / f"{source.stem}.o"
-        subprocess.run([*command, *include, "-c", str(source), "-o", str(target)], check=True)
-        return target
-
-    with ThreadPoolExecutor(2) as pool:
-        model = list(pool.map(compile_one, sorted((NATIVE / "model").glob("*.cpp"))))
-        for main, target in zip(mains, pool.map(compile_one, mains), strict=True):
-            subprocess.run([*command, target, *model, "-o", str(out / main.stem)], check=True)
+    probe = Path(__file__).with_name("model_probe.cpp")
+    with build.build_lock():
+        tools = build.cxx_toolchain("address")
+        model = tools.objects(build.sources("model"))
+        check = tools.objects([build.NATIVE / "tests" / "gguf_check.cpp"])
+        build.link(tools.compile, [probe, *model], [], out / "model_probe")
+        build.link(tools.compile, [*check, *model], [], out / "gguf_check")
     return out
 
 
