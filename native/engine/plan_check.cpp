@@ -61,6 +61,7 @@ void check_options(const Model& model, const oj_backend_options& options) {
     in_range("n_pages", options.n_pages, 1, 1 << 24);
     in_range("n_snapshots", options.n_snapshots, 0, 1 << 20);
     in_range("max_rows", options.max_rows, 1, 1 << 16);
+    in_range("draft_head_rows", options.draft_head_rows, 0, model.hparams.n_vocab);
     if (options.mtp != 0 && !model.mtp) {
         refuse("mtp is set, but " + model.path + " has no MTP block; set it to 0");
     }

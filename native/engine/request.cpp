@@ -164,6 +164,7 @@ void check_backend_options(const oj_backend_options& b) {
     check_range("backend.threads", b.threads, 0, 4096);
     check_range("backend.kv_codec", b.kv_codec, OJ_KV_Q8_0, OJ_KV_F32);
     check_range("backend.mtp", b.mtp, 0, 1);
+    check_range("backend.draft_head_rows", b.draft_head_rows, 0, INT32_MAX);
 }
 
 void check_options(const Model& model, const oj_engine_options& o) {

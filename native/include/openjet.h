@@ -131,15 +131,17 @@ typedef enum oj_backend_kind {
 typedef enum oj_kv_codec { OJ_KV_Q8_0 = 0, OJ_KV_F16 = 1, OJ_KV_F32 = 2 } oj_kv_codec;
 
 typedef struct oj_backend_options {
-    int32_t kind;        /* oj_backend_kind */
-    int32_t device;      /* CUDA device index */
-    int32_t threads;     /* CPU threads, 0 = one per physical core */
-    int32_t kv_codec;    /* oj_kv_codec */
-    int32_t n_slots;     /* conversations that may run at once (recurrent states) */
-    int32_t n_pages;     /* KV pages shared by all conversations */
-    int32_t n_snapshots; /* stored recurrent states */
-    int32_t max_rows;    /* rows of one step, all conversations together */
-    int32_t mtp;         /* 1: keep the MTP head's KV in step and propose drafts */
+    int32_t kind;            /* oj_backend_kind */
+    int32_t device;          /* CUDA device index */
+    int32_t threads;         /* CPU threads, 0 = one per physical core */
+    int32_t kv_codec;        /* oj_kv_codec */
+    int32_t n_slots;         /* conversations that may run at once (recurrent states) */
+    int32_t n_pages;         /* KV pages shared by all conversations */
+    int32_t n_snapshots;     /* stored recurrent states */
+    int32_t max_rows;        /* rows of one step, all conversations together */
+    int32_t mtp;             /* 1: keep the MTP head's KV in step and propose drafts */
+    int32_t draft_head_rows; /* tokens that MTP drafts are chosen from: special and byte tokens and
+                                the most common ones; 0 = all */
 } oj_backend_options;
 
 /* How one conversation's next tokens are chosen. Order: logit bias, penalties, mask, temperature,
