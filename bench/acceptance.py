@@ -1,6 +1,7 @@
 """How many MTP drafts are accepted, by their place in the block and by the rule that verifies them.
 
-    python -m bench.acceptance [MODEL] [--tokens 96] [--depth 4] [--json OUT]
+    python -m bench.acceptance [MODEL] [--tokens 96] [--depth 4] [--rounds 4]
+                               [--head-rows N ...] [--json OUT]
 
 MODEL is a GGUF file or a name (default openjet-tiny). Answers to a fixed set of prompts are
 generated with always `depth` drafts a step and no prompt lookup, on the CPU:
@@ -11,8 +12,11 @@ generated with always `depth` drafts a step and no prompt lookup, on the CPU:
     argmax     temperature 1, drafts are what the head finds likeliest: what sampling them is
                worth is the difference to this
 
+--head-rows: sizes of the draft head to measure with, 0 (the default) for the whole vocabulary.
+
 Per place d: `reached` drafts there whose predecessors were all accepted, and the share of them that
-was accepted too; `share` is of all blocks. The seed is fixed, so a run repeats exactly.
+was accepted too; `share` is of all blocks. At temperature 1 the prompts are answered --rounds times.
+Each answer has a seed of its own, from 0, so a run repeats exactly.
 """
 
 from __future__ import annotations
@@ -99,7 +103,13 @@ class Drafter:
 
 
 def count(
-    stepper: Stepper, prompt: Sequence[int], rule: str, counts: Counts, tokens: int, ends: set[int]
+    stepper: Stepper,
+    prompt: Sequence[int],
+    rule: str,
+    seed: int,
+    counts: Counts,
+    tokens: int,
+    ends: set[int],
 ) -> None:
     """Generate up to `tokens` after the prompt, and count what became of the drafts."""
     stepper.reset(0)
@@ -108,7 +118,7 @@ def count(
     pos, fold, drafts = 0, 0, list[int]()
     while len(history) < len(prompt) + tokens and not ends.intersection(history[len(prompt) :]):
         part = Part(0, pos, certain, drafts, fold, sampled=True, n_draft=counts.depth)
-        part.sampling = {**RULES[rule], "seed": 1}
+        part.sampling = {**RULES[rule], "seed": seed}
         result = stepper.step([part], keep=False)[0]
         fold = len(result.tokens) - 1
         if drafts:
@@ -131,16 +141,19 @@ def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
-def measure(path: Path, tokens: int, depth: int) -> dict[str, Any]:
+def measure(
+    path: Path, tokens: int, depth: int, head_rows: int = 0, rounds: int = 1
+) -> dict[str, Any]:
     """By rule: tokens per step and the places."""
-    with open_stepper(path, n_slots=2, n_pages=64, max_rows=MOST_ROWS, mtp=1) as stepper:
+    options: dict[str, Any] = {"max_rows": MOST_ROWS, "mtp": 1, "draft_head_rows": head_rows}
+    with open_stepper(path, n_slots=2, n_pages=64, **options) as stepper:
         form = ChatFormat.of_model(stepper.model)
         ends = set(form.tokenizer.vocabulary.eog_ids)
         found = {}
         for rule in RULES:
             counts = Counts(depth)
-            for prompt in prompts(form):
-                count(stepper, prompt, rule, counts, tokens, ends)
+            for seed, prompt in enumerate(prompts(form) * (1 if rule == "greedy" else rounds)):
+                count(stepper, prompt, rule, seed, counts, tokens, ends)
             found[rule] = {"tokens_per_step": counts.tokens_per_step, "places": counts.places()}
             shares = "  ".join(f"{place['share']:.3f}" for place in counts.places())
             print(f"{rule:10} {counts.tokens_per_step:.2f} tokens a step; {shares}", flush=True)
@@ -152,6 +165,8 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="openjet-tiny")
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--head-rows", type=int, nargs="+", default=[0])
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     name, path = models.resolve(args.model)
@@ -160,7 +175,12 @@ def main() -> None:
         "command": f"python -m bench.acceptance {shlex.join(sys.argv[1:])}".strip(),
         "model": name,
         "prompts": len(TASKS) + len(PLAIN),
-        "results": measure(path, args.tokens, args.depth),
+        "results": {
+            f"head of {rows or 'all'} tokens": measure(
+                path, args.tokens, args.depth, rows, args.rounds
+            )
+            for rows in args.head_rows
+        },
     }
     if args.json:
         args.json.write_text(json.dumps(record, indent=1) + "\n")

@@ -12,6 +12,7 @@ QUEUE_CLIENT = 16
 STEP_TARGET = 2.5
 MIN_PROMPT_ROWS = 8
 DRAFTS = 2
+DRAFT_HEAD_ROWS = 40960  # tokens that MTP drafts are chosen from, in a vocabulary of twice as many
 REASONING_EFFORT = "medium"
 THINKING_BUDGET = 8192
 

@@ -333,6 +333,8 @@ class _Shared:
         backend.device, backend.threads = options.device, options.threads
         backend.n_slots = options.agents
         backend.mtp = bool(model.info.has_mtp and options.drafts)
+        if model.info.n_vocab >= 2 * defaults.DRAFT_HEAD_ROWS:
+            backend.draft_head_rows = defaults.DRAFT_HEAD_ROWS
         if options.drafts and not model.info.has_mtp:
             log.warning("%s has no MTP block: drafts come from prompt lookup only", self.path.name)
         self.plan = plan_memory(

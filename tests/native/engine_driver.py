@@ -1,17 +1,14 @@
-"""The C interface's engine through cffi, without the Python package above it."""
+"""The C interface's engine through cffi, without the Python Engine above it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cffi
+from tests.native.steps import CPU, NEUTRAL_SAMPLING
 
-HEADER = Path(__file__).resolve().parents[2] / "native" / "include" / "openjet.h"
-CPU, SCRIPTED = 0, 2
 FINISHES = ("stop", "stop_string", "length", "cancelled", "deadline", "error")
 EVENT_TOKEN, EVENT_DONE = 1, 2
 
@@ -22,20 +19,6 @@ class NativeError(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-def declarations() -> str:
-    """What cffi parses of openjet.h."""
-    text = re.search(r"cdef begin.*?\*/(.*)/\* -- cdef end", HEADER.read_text(), re.DOTALL)
-    assert text
-    return text[1]
-
-
-def load(path: Path) -> Any:
-    """(ffi, lib) of the library at `path`."""
-    ffi = cffi.FFI()
-    ffi.cdef(declarations())
-    return ffi, ffi.dlopen(str(path))
 
 
 @dataclass
@@ -105,6 +88,7 @@ class Driver:
         max_rows: int = 64,
         draft: int = 0,
         mtp: int = 1,
+        draft_head_rows: int = 0,
         step_target: float = 2.5,
         min_prompt_rows: int = 8,
         max_queue: int = 64,
@@ -124,6 +108,7 @@ class Driver:
         options.backend.n_snapshots = n_snapshots
         options.backend.max_rows = max_rows
         options.backend.mtp = mtp
+        options.backend.draft_head_rows = draft_head_rows
         options.context = context
         options.max_queue = max_queue
         options.max_queue_client = max_queue_client
@@ -175,8 +160,7 @@ class Driver:
         for name in ("max_tokens", "deadline_us", "starts_hidden", "draft"):
             setattr(packed, name, getattr(request, name))
         packed.ignore_eos = request.ignore_eos
-        neutral = {"temperature": 0, "top_p": 1, "repetition": 1, "coupled": 1}
-        for name, value in (neutral | request.sampling).items():
+        for name, value in (NEUTRAL_SAMPLING | request.sampling).items():
             if name == "bias":
                 packed.sampling.n_bias = len(value)
                 packed.sampling.bias_ids = self._array("int32_t", list(value), keep)
