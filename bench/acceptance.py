@@ -15,8 +15,8 @@ generated with always `depth` drafts a step and no prompt lookup, on the CPU:
 --head-rows: sizes of the draft head to measure with, 0 (the default) for the whole vocabulary.
 
 Per place d: `reached` drafts there whose predecessors were all accepted, and the share of them that
-was accepted too; `share` is of all blocks. At temperature 1 the prompts are answered --rounds times.
-Each answer has a seed of its own, from 0, so a run repeats exactly.
+was accepted too; `share` is of all blocks. At temperature 1 each prompt is answered --rounds times;
+each answer has a seed of its own, from 0, so a run repeats exactly.
 """
 
 from __future__ import annotations
