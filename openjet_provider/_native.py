@@ -55,9 +55,9 @@ class Native:
         self.check(getattr(self.lib, function)(*args, error), error)
 
 
-def _declarations(header: Path) -> str:
-    text = header.read_text(encoding="utf-8")
-    match = re.search(r"cdef begin.*?\*/(.*)/\* -- cdef end", text, re.DOTALL)
+def declarations(header: Path) -> str:
+    """What cffi parses of openjet.h."""
+    match = re.search(r"cdef begin.*?\*/(.*)/\* -- cdef end", header.read_text("utf-8"), re.DOTALL)
     if match is None:
         raise errors.BackendUnavailableError(f"{header} has no cdef section; reinstall the package")
     return match[1]
@@ -81,15 +81,15 @@ def load(kind: Kind) -> Native:
     import cffi
 
     ffi = cffi.FFI()
-    declarations = _declarations(_build_info.HEADER)
-    ffi.cdef(declarations)
+    text = declarations(_build_info.HEADER)
+    ffi.cdef(text)
     try:
         lib: Any = ffi.dlopen(os.fspath(path))
     except OSError as error:
         raise errors.BackendUnavailableError(
             f"{path} cannot be loaded: {error}\n{_build_info.describe_build()}"
         ) from error
-    structs = re.findall(r"^typedef struct (\w+) \{", declarations, re.MULTILINE)
+    structs = re.findall(r"^typedef struct (\w+) \{", text, re.MULTILINE)
     stale = [name for name in structs if lib.oj_sizeof(name.encode()) != ffi.sizeof(name)]
     if lib.oj_abi_version() != lib.OJ_ABI_VERSION or stale:
         raise errors.BackendUnavailableError(

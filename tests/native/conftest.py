@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from openjet_provider import _build_info
-from tests.native.engine_driver import load
+from openjet_provider._native import load
 from tests.reference.random_model import PRESETS, write_model
 
 
 @pytest.fixture(scope="session")
 def library() -> Any:
     """(ffi, lib) of the CPU library."""
-    return load(_build_info.library("cpu"))
+    native = load("cpu")
+    return native.ffi, native.lib
 
 
 @pytest.fixture(scope="session")

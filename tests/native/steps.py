@@ -15,6 +15,7 @@ from openjet_provider._native import Model, Native, load
 
 CPU, CUDA, SCRIPTED = 0, 1, 2  # oj_backend_kind
 MAX_DRAFTS = 8
+NEUTRAL_SAMPLING = {"temperature": 0, "top_p": 1, "repetition": 1, "coupled": 1}
 CODECS = {"q8_0": 0, "f16": 1, "f32": 2}
 
 
@@ -100,8 +101,7 @@ class Stepper:
             pages = part.pages
             if pages is None:
                 pages = range(part.slot * self.slot_pages, (part.slot + 1) * self.slot_pages)
-            neutral = {"temperature": 0, "top_p": 1, "repetition": 1, "coupled": 1}
-            sampling = new("oj_sampling *", neutral | part.sampling)
+            sampling = new("oj_sampling *", NEUTRAL_SAMPLING | part.sampling)
             page_array = new("int32_t[]", list(pages))
             alive += [sampling, page_array]
             seq.slot, seq.pos, seq.fold = part.slot, part.pos, part.fold

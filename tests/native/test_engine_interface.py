@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native.engine_driver import SCRIPTED, Driver, NativeError, Request, Rule
+from tests.native.engine_driver import Driver, NativeError, Request, Rule
+from tests.native.steps import SCRIPTED
 
 CLOSED, INVALID, BUSY, CONTEXT, FAULT = 8, 1, 6, 7, 9
 SCRIPT = [

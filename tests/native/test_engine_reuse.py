@@ -7,7 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tests.native.engine_driver import SCRIPTED, Driver, Request, Rule
+from tests.native.engine_driver import Driver, Request, Rule
+from tests.native.steps import SCRIPTED
 
 START, END, THINK, UNTHINK = 500, 501, 502, 503
 USER, TOOL, ASSISTANT = 504, 505, 506

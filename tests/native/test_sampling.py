@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.native.engine_driver import HEADER, declarations
+from openjet_provider._native import declarations
 
-NATIVE = HEADER.parents[1]
+NATIVE = Path(__file__).resolve().parents[2] / "native"
 SHIM = Path(__file__).with_name("sampling_shim.cpp")
 PROTOTYPES = """
     void shim_philox(uint64_t, uint32_t, uint32_t, uint32_t, uint32_t *);
@@ -44,7 +44,7 @@ def build(out: Path, engine: Path) -> Any:
     library = out / "shim.so"
     subprocess.run([*command, str(SHIM), "-o", str(library)], check=True)
     ffi = cffi.FFI()
-    ffi.cdef(declarations() + PROTOTYPES)
+    ffi.cdef(declarations(NATIVE / "include" / "openjet.h") + PROTOTYPES)
     return ffi, ffi.dlopen(str(library))
 
 
