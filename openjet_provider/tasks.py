@@ -61,8 +61,8 @@ class Task:
 TASKS = (
     Task(
         "total_even_cubes",
-        "Write a function total_even_cubes(numbers) that adds up the cubes of the even numbers it"
-        " is given.",
+        "Write a function total_even_cubes(numbers) that returns the sum of the cubes of the"
+        " even numbers in a list.",
         (
             "assert total_even_cubes([1, 2, 3, 4]) == 72",
             "assert total_even_cubes([]) == 0",
