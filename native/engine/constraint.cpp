@@ -75,6 +75,15 @@ ThinkingBudget::ThinkingBudget(const oj_thinking& thinking)
       left_(thinking.budget),
       closing_(thinking.closing, thinking.closing + thinking.n_closing) {}
 
+bool ends_inside_character(std::string_view bytes) {
+    for (size_t n = 1; n <= std::min<size_t>(3, bytes.size()); ++n) {
+        const auto byte = static_cast<unsigned char>(bytes[bytes.size() - n]);
+        if (byte < 0x80) return false;
+        if (byte >= 0xC0) return n < (byte >= 0xF0 ? 4u : byte >= 0xE0 ? 3u : 2u);
+    }
+    return false;
+}
+
 void ThinkingBudget::feed(int32_t token) {
     if (open_) {
         open_ = token != closes_;

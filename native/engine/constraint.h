@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "engine/drafts.h"
@@ -94,6 +95,7 @@ public:
 
     void feed(int32_t token);
     bool used_up() const { return open_ && !closing_.empty() && left_ <= 0; }
+    bool is_overdue() const { return left_ <= -4; }  // a character has at most four bytes
     const std::vector<int32_t>& closing() const { return closing_; }
 
 private:
@@ -103,5 +105,8 @@ private:
     int32_t left_ = 0;
     std::vector<int32_t> closing_;
 };
+
+// The bytes end with the beginning of a UTF-8 character.
+bool ends_inside_character(std::string_view bytes);
 
 }  // namespace oj

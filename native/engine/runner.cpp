@@ -393,6 +393,12 @@ int32_t Runner::take_tokens(Conversation& c, const oj_seq_result& result) {
 
 bool Runner::close_thinking(Conversation& c) {
     if (!c.thinking.used_up()) return false;
+    if (!c.thinking.is_overdue()) {  // the model may finish a character that it has begun
+        std::string said;
+        for (int32_t i = std::max(c.n_prompt, c.n_tokens() - 3); i < c.n_tokens(); ++i)
+            said += model_.vocab.bytes(c.tokens[i]);
+        if (ends_inside_character(said)) return false;
+    }
     take_forced(c, c.thinking.closing());
     return true;
 }

@@ -98,14 +98,15 @@ class Constrainer:
         import llguidance
 
         library = llguidance.LLMatcher
-        for where, schema in grammar.schemas.items():
-            text = library.grammar_from_json_schema(dict(schema), overrides=JSON_STYLE)
-            _check(library.validate_grammar(text), where)
         limits = llguidance.LLParserLimits(verbose_errors=False)
         matcher = library(
             self._tokens(), library.grammar_from_lark(grammar.lark), log_level=0, limits=limits
         )
-        _check(matcher.get_error(), "tools and response_format")
+        if matcher.is_error():
+            for where, schema in grammar.schemas.items():  # which one was it?
+                text = library.grammar_from_json_schema(dict(schema), overrides=JSON_STYLE)
+                _check(library.validate_grammar(text), where)
+            _check(matcher.get_error(), "tools and response_format")
         return GrammarMatcher(matcher, self._tokenizer.vocabulary.eos_id)
 
     def _tokens(self) -> llguidance.LLTokenizer:

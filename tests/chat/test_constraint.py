@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import random
+import statistics
+import time
 from array import array
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -18,6 +21,10 @@ from openjet_provider.chat.tokenizer import Tokenizer
 from openjet_provider.chat.types import ChatRequest, ChatResult, Usage
 from openjet_provider.errors import InvalidRequestError
 from openjet_provider.masks import UNCONSTRAINED, Constraint, TokenMatcher
+from tests.chat.conftest import vocabulary
+from tests.reference import vocabulary as reference
+
+TEMPLATE = Path(__file__).parents[2] / "tools" / "train_tiny" / "chat_template.jinja"
 
 WEATHER: dict[str, Any] = {
     "type": "object",
@@ -341,3 +348,29 @@ def test_every_token_kind_keeps_its_rollback(asked: Any) -> None:
         turn.matcher.rollback(sum(taken))
         assert turn.mask() == before
         turn.matcher.advance([token])
+
+
+@pytest.mark.slow
+def test_a_mask_costs_little_with_the_real_vocabulary(qwen: reference.Vocabulary) -> None:
+    """Median of 0.2 ms over the masks of a call and of a JSON answer at 248K ids."""
+    tokenizer = Tokenizer(vocabulary(qwen, TEMPLATE.read_text()))
+    constrainer = Constrainer(tokenizer)
+    code = "def f(x):\n    return x < 3 and '</a>'\n" * 20
+    said = {
+        CALL.replace("Paris", code): {"tools": TOOLS, "tool_choice": "required"},
+        json.dumps({"text": code}): {
+            "response_format": schema_format(
+                {"type": "object", "properties": {"text": {"type": "string"}}}
+            )
+        },
+    }
+    for text, options in said.items():
+        turn = Asked(constrainer, tokenizer, enable_thinking=False, **options)
+        words = array("I", [0]) * ((len(tokenizer) + 31) // 32)
+        times = []
+        for token in tokenizer.encode(text, parse_special=True):
+            start = time.perf_counter()
+            turn.matcher.fill(words.buffer_info()[0], 4 * len(words))
+            times.append(time.perf_counter() - start)
+            turn.matcher.advance([token])
+        assert statistics.median(times) < 0.2e-3

@@ -177,6 +177,17 @@ def test_a_budget_that_is_not_used_up_changes_nothing(scripted: Open) -> None:
     assert (result.reasoning, result.content) == (THOUGHTS, "Done.")
 
 
+def test_a_budget_splits_no_character(scripted: Open) -> None:
+    engine = scripted(ScriptRule(reply="🦖🦖🦖🦖\n</think>\n\nDone."))
+    n_bytes = len(engine.format.tokenizer.encode("🦖🦖🦖🦖"))
+    assert n_bytes > 8  # the vocabulary has no token for it
+    for budget in range(1, n_bytes):
+        reasoning = (
+            engine.chat(ask(enable_thinking=True, thinking_budget=budget)).result().reasoning
+        )
+        assert reasoning == "🦖" * -(-budget * 4 // n_bytes)
+
+
 def test_a_budget_counts_thinking_that_the_model_opened_itself(scripted: Open) -> None:
     engine = scripted(ScriptRule(reply=f"<think>{THOUGHTS}</think>Done."))
     result = engine.chat(ask(thinking_budget=2)).result()

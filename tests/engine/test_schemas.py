@@ -1,5 +1,5 @@
-"""Constrained generations of the bundled model over fifty schemas: what ends by itself is valid, and
-almost everything ends."""
+"""Constrained generations of the bundled model over fifty schemas: what ends by itself is valid,
+and almost everything ends."""
 
 from __future__ import annotations
 
