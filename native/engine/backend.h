@@ -10,9 +10,9 @@ namespace oj {
 struct Model;
 
 // The structs of a step (oj_plan, oj_seq, oj_seq_result) are the C interface's own, documented in
-// openjet.h. A backend never decides a policy: which rows, how many drafts, what becomes history and
-// what is evicted are in the plan. It must be batch-invariant: a row's result depends on its own
-// conversation only, bit for bit (docs/architecture.md, "What must never differ").
+// openjet.h. A backend never decides a policy: which rows, how many drafts, what becomes history
+// and what is evicted are in the plan. It must be batch-invariant: a row's result depends on its
+// own conversation only, bit for bit (docs/architecture.md, "What must never differ").
 //
 // MTP, where the file has the block and options.mtp is set. In every step the block runs over each
 // certain row, each accepted draft and the chosen token: at position p its input is the token at p
@@ -23,7 +23,7 @@ struct Model;
 // Called from one thread. Errors are thrown as oj::Error; after a throw from step() the backend's
 // states are undefined and the engine treats it as lost.
 class Backend {
-  public:
+public:
     virtual ~Backend() = default;
 
     virtual void step(const oj_plan& plan, oj_seq_result* results) = 0;
