@@ -86,15 +86,15 @@ def test_memory_that_runs_out_inside_a_step(tmp_path: Path) -> None:
     write_model(path, replace(PRESETS["micro"], vocabulary=65_536), "q4_0")
     printed = run_limited(
         """
-stepper = Stepper(Path(sys.argv[1]), mtp=1, n_slots=1)
-stepper.step([Part(0, 0, [5, 6, 7])])
+stepper = Stepper(Path(sys.argv[1]), mtp=1, n_slots=2)
+stepper.step([Part(slot, 0, [5, 6, 7]) for slot in range(2)])
 limit(0)
-greedy = stepper.step([Part(0, 3, [8], sampled=True, n_draft=1)], keep=False)
+greedy = stepper.step([Part(slot, 3, [8], sampled=True, n_draft=1) for slot in range(2)], False)
 print("greedy", len(greedy[0].drafts))
 try:
     drawn = {"temperature": 1.0, "coupled": 0}
-    last = Part(0, 4, [9], sampled=True, n_draft=1, sampling=drawn)
-    stepper.step([last], keep=False)
+    last = {"sampled": True, "n_draft": 1, "sampling": drawn}
+    stepper.step([Part(slot, 4, [9], **last) for slot in range(2)], False)
 except OutOfMemoryError as error:
     print(error)
 """,
