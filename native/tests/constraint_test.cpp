@@ -287,7 +287,7 @@ void check_distribution() {
         std::vector<uint64_t> ids;
         for (int i = 0; i < kRequests; ++i) {
             Ask ask;
-            ask.tokens = {2, 3, 1, 4};
+            ask.tokens = Tokens{2, 3, 1, 4};
             ask.max_tokens = 5;
             ask.temperature = 1;
             ask.coupled = false;
@@ -324,7 +324,7 @@ void check_budget() {
         for (int32_t draft : {0, 4}) {
             Service service(small_engine(1, 40));
             Ask ask;
-            ask.tokens = {3, 4, 5};
+            ask.tokens = Tokens{3, 4, 5};
             ask.draft = draft;
             ask.constrained = 0;
             const Tokens free = service.ask(ask).tokens;
@@ -356,7 +356,7 @@ void check_allowed() {
     allowed[0] = 0b100100;
     Service service(small_engine(1, 40));
     Ask ask;
-    ask.tokens = {3, 4, 5};
+    ask.tokens = Tokens{3, 4, 5};
     ask.constrained = 0;
     ask.allowed = allowed.data();
     ask.temperature = 1;
@@ -369,7 +369,7 @@ void check_ends() {
     options.mask_timeout_ms = 30;
     Service deaf(options, false);
     Ask ask;
-    ask.tokens = {1, 2, 3};
+    ask.tokens = Tokens{1, 2, 3};
     const uint64_t waiting = deaf.submit(ask);
     Ask free = ask;
     free.constrained = 0;
