@@ -423,6 +423,11 @@ def _registry() -> _Registry:
     return registry
 
 
+def close_all() -> None:
+    """Close every engine of this process, whoever still holds a handle on it."""
+    _registry().close_all()
+
+
 def _close_at_exit() -> None:
     """A forked child runs its parent's exit handlers too: it closes what is its own."""
     if registry := _registries.get(os.getpid()):

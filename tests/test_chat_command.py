@@ -63,8 +63,10 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert capsys.readouterr().out.strip()
 
 
+# A job that a shell put into the background inherits an ignored SIGINT; a terminal's does not.
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from openjet_provider.chat_command import Conversation
 from openjet_provider.engine import Engine
 from tests.test_chat_command import OPTIONS, arguments

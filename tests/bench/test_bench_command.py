@@ -57,14 +57,18 @@ def test_known_speeds(scripted: str, capsys: pytest.CaptureFixture[str]) -> None
     assert beside["covered"]["median"] == 100
 
 
-def test_on_the_real_engine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_on_the_real_engine(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "results" / "tiny.json"
-    assert cli.main(["bench", "-m", "openjet-tiny", "--quick", "--json", str(file)]) == 0
+    command = ["bench", "-m", "openjet-tiny", "--quick", "--json", str(file)]
+    monkeypatch.setattr("sys.argv", ["openjet", *command])
+    assert cli.main(command) == 0
     text = capsys.readouterr().out
     record = json.loads(file.read_text())
     assert record["model"] == "openjet-tiny"
     assert record["backend"] == "cpu"
-    assert record["command"].startswith("openjet ")
+    assert record["command"].startswith("openjet bench -m openjet-tiny --quick")
     assert record["machine"]["cores"] > 0
     assert record["settings"]["agents"] == 2
     assert set(record["results"]) == {*SCENARIOS, "follow_up"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openjet_provider.engine import Engine, ScriptRule
+from openjet_provider.engine import Engine, ScriptRule, close_all
 
 # The chat format starts an answer inside the thinking.
 THOUGHT = "I should answer.\n</think>\n\n"
@@ -69,3 +69,10 @@ def idle(scripted: dict[str, Any]) -> Callable[[], None]:
                 time.sleep(0.005)
 
     return wait
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_engine_stays_open() -> Iterator[None]:
+    """An adapter keeps its engine while the process lives; other modules open it their own way."""
+    yield
+    close_all()
