@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from openjet_provider.engine import Engine
 
 DESCRIPTION = """\
-Serve one model to many clients over HTTP: OpenAI's chat completions and completions, token counts,
-Prometheus metrics and JSON statistics. docs/server.md describes every endpoint.
+Serve one model to many clients over HTTP: OpenAI's chat completions, completions and responses,
+Anthropic's messages, token counts, Prometheus metrics, JSON statistics and a live page.
+docs/server.md describes every endpoint.
 """
 
 EPILOG = """\

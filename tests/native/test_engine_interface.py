@@ -103,6 +103,26 @@ def test_cancel_and_deadline(library: Any, micro_model: Path) -> None:
         assert answers[3].tokens == [50, 51]
 
 
+def test_cancel_while_the_prompt_is_read(library: Any, micro_model: Path) -> None:
+    """It ends before its first token, the one beside it goes on, and the prompt can come again."""
+    script = [Rule([102], [10] * 40, delay_us=20_000), Rule([], [50, 51])]
+    with driver(library, micro_model, script=script, max_rows=16) as engine:
+        beside = engine.submit(Request([102], max_tokens=40))  # makes every step take 20 ms
+        while not engine.answers[beside].tokens:
+            engine.poll()
+        prompt = list(range(50)) * 6
+        reading = engine.submit(Request(prompt, max_tokens=2))
+        while not engine.answers[reading].stats.get("prompt_read"):
+            engine.poll()
+        engine.lib.oj_cancel(engine.engine, reading)
+        cancelled = engine.wait(reading)[0]
+        assert (cancelled.tokens, cancelled.finish) == ([], "cancelled")
+        assert 0 < cancelled.stats["prompt_read"] < len(prompt)
+        again, other = engine.wait(engine.submit(Request(prompt, max_tokens=2)), beside)
+        assert (again.tokens, again.finish) == ([50, 51], "length")
+        assert (other.tokens, other.finish) == ([10] * 40, "length")
+
+
 def test_queue_limits(library: Any, micro_model: Path) -> None:
     """Past the bounds a request is refused at once, and room comes back."""
     with driver(library, micro_model, n_slots=1, max_queue=3, max_queue_client=2) as engine:

@@ -37,6 +37,8 @@ def test_wheel_has_packages_libraries_header_and_record(names: set[str]) -> None
         "litellm_openjet/py.typed",
     } <= names
     assert "openjet_provider/data/openjet-tiny.gguf" in names
+    page = {f"openjet_provider/server/page/{name}" for name in ("index.html", "monitor.js")}
+    assert page <= names, "the live page of `openjet serve`"
 
 
 def test_wheel_has_nothing_else(names: set[str]) -> None:

@@ -11,7 +11,7 @@ from . import values as v
 from .conversation import Conversation
 from .families import FAMILIES, Family
 from .text import expand, fill, join_words, sentence, show, vary_case
-from .tool_specs import Tool, random_tool, spec, tool_name
+from .tool_specs import Tool, random_tool, spec
 
 Call = tuple[str, dict[str, Any]]
 
@@ -564,14 +564,6 @@ def error(conv: Conversation) -> None:
     slots = {"error": failure, "name": r.tool.name}
     thought = think(rng, conv, _ERROR_THOUGHTS, **slots)
     conv.answer(fill(rng, _ERROR_ANSWERS, slots), thought, facts=[failure])
-
-
-def unused_name(rng: random.Random, conv: Conversation) -> str:
-    """A tool name that is neither offered nor declared absent."""
-    while True:
-        name, _, _ = tool_name(rng)
-        if name not in conv.tool_names() | conv.extra.get("absent", set()):
-            return name
 
 
 EPISODES = {
