@@ -96,7 +96,7 @@ def plan_memory(
     unit = _measure(model, backend)
     fixed = unit.weights + unit.states + unit.scratch
     spare = (available if memory_budget is None else memory_budget) - fixed
-    if memory_budget is None:
+    if memory_budget is None and spare > 0:
         spare = min(spare // 2, _CPU_POOL)
     wanted_pages = 2 * agents * -(-(context or file_context) // PAGE)
     backend.n_snapshots = max(
@@ -109,7 +109,7 @@ def plan_memory(
         need = fixed + backend.n_snapshots * unit.state_bytes + least * unit.page_bytes
         raise OutOfMemoryError(
             f"{model.path.name} needs {need / 1e9:.2f} GB for a context of {least * PAGE}"
-            f" positions and {agents} agents, {(fixed + max(spare, 0)) / 1e9:.2f} GB may be used;"
+            f" positions and {agents} agents, {(fixed + spare) / 1e9:.2f} GB may be used;"
             " lower context= or agents=, or raise memory_budget="
         )
     found = _measure(model, backend)

@@ -26,6 +26,7 @@ from openjet_provider.errors import (
     EngineClosedError,
     EngineLost,
     InvalidRequestError,
+    OutOfMemoryError,
     RequestTimeoutError,
 )
 from tests.engine.conftest import TINY, ask
@@ -126,6 +127,16 @@ def test_a_bad_environment_value_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("OPENJET_AGENTS", "many")
     with pytest.raises(InvalidRequestError, match="OPENJET_AGENTS='many'"):
         Engine(TINY, backend="cpu")
+
+
+@pytest.mark.parametrize("option", [{"memory_budget": 20_000_000}, {}])
+def test_too_little_memory_is_told_in_numbers(
+    option: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when not even the weights and states fit."""
+    monkeypatch.setattr(engine_module, "available_memory", lambda: 20_000_000)
+    with pytest.raises(OutOfMemoryError, match=r"needs 0\.0\d GB .* 0\.02 GB may be used; lower"):
+        Engine(TINY, backend="cpu", **option)  # type: ignore[arg-type]
 
 
 # --- closing ------------------------------------------------------------------------------------
