@@ -74,7 +74,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 1 for an error the message explains."""
+    """Run the command; the exit status is 1 for an error the message explains, 130 after Ctrl-C."""
     commands = parser()
     arguments = commands.parse_args(argv)
     if arguments.command is None:
@@ -85,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OpenJetError as error:
         print(f"openjet: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130  # what a shell reports for a program that Ctrl-C ended
 
 
 if __name__ == "__main__":

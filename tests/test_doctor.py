@@ -109,3 +109,11 @@ def test_an_unknown_name_lists_the_places(capsys: pytest.CaptureFixture[str]) ->
 def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert "openjet doctor" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "report_machine", interrupted)
+    assert main(["doctor"]) == 130
