@@ -26,6 +26,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from openjet_provider._build_info import build_record
 from openjet_provider.bench.record import commit, machine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,6 +124,21 @@ for number, line in enumerate(sys.stdin):
 """
 
 
+PEER_BUILD = """
+import json, llama_cpp as L
+info = L.llama_print_system_info().decode().strip()
+print(json.dumps({"llama-cpp-python": L.__version__, "system_info": info}))
+"""
+
+
+def peer_build(python: str) -> dict[str, str]:
+    """Version and instruction sets of the peer, in its own words."""
+    run = [python, "-c", PEER_BUILD]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=True)
+    build: dict[str, str] = json.loads(done.stdout)
+    return build
+
+
 def open_peer(python: str, path: Path, threads: int) -> tuple[Side, bool]:
     """The peer, and whether it uses its repacked weights."""
     for extra in ("1", "0"):
@@ -210,7 +226,9 @@ def main() -> None:
         "command": " ".join(["python -m bench.cpu_peer", *sys.argv[1:]]),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": commit(),
+        "native": build_record().get("source_hash"),
         "machine": machine(),
+        "peer": peer_build(args.peer_python) if args.peer_python else None,
         "threads": args.threads,
         "results": {},
     }
