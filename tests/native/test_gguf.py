@@ -21,7 +21,9 @@ from tests.reference.gguf_file import GGUFFile
 from tests.reference.random_model import PRESETS, TYPES, Shape, write_model
 from tests.reference.vocabulary import byte_alphabet, qwen_vocabulary_available
 
-pytestmark = pytest.mark.timeout(300)  # the first test waits for the compiler
+# Slow: the first test waits for a sanitized build. The same damages run without one in `make test`,
+# by test_programs.py.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
