@@ -111,24 +111,6 @@ struct Answer {
     oj_request_stats stats = {};
 };
 
-oj_engine_options small_engine(int32_t n_slots, int32_t n_pages) {
-    oj_engine_options o = {};
-    o.backend.kind = OJ_BACKEND_SCRIPTED;
-    o.backend.n_slots = n_slots;
-    o.backend.n_pages = n_pages;
-    o.backend.n_snapshots = 6;
-    o.backend.max_rows = n_slots + 16;
-    o.backend.mtp = 1;
-    o.context = std::min(n_pages * kPageSize, 4096);
-    o.max_queue = 64;
-    o.max_queue_client = 64;
-    o.draft = 4;
-    o.step_target = 2.5f;
-    o.min_prompt_rows = 8;
-    o.mask_timeout_ms = 20000;
-    return o;
-}
-
 class Service {
 public:
     explicit Service(const oj_engine_options& options, bool answers_masks = true)
@@ -242,7 +224,7 @@ Tokens from(const Tokens& tokens, size_t at) {
 // answer keeps the rule and is what the request gets alone and without drafts.
 void check_company(uint32_t seed) {
     std::mt19937 random(seed);
-    oj_engine_options options = small_engine(4, 14);
+    oj_engine_options options = small_engine(4, 14, 6);
     options.context = 6 * kPageSize;
     Service service(options);
     std::vector<std::pair<uint64_t, Ask>> asked;
@@ -271,7 +253,7 @@ void check_company(uint32_t seed) {
             }
         }
         ask.draft = 0;
-        Service alone(small_engine(1, 40));
+        Service alone(small_engine(1, 40, 6));
         expect(alone.ask(ask).tokens == answer.tokens,
                "alone and in company, seed " + std::to_string(seed));
     }
@@ -283,7 +265,7 @@ void check_distribution() {
     constexpr int kRequests = 3000;
     std::map<Tokens, double> counts[2];
     for (int32_t drafts : {0, 1}) {
-        Service service(small_engine(4, 64));
+        Service service(small_engine(4, 64, 6));
         std::vector<uint64_t> ids;
         for (int i = 0; i < kRequests; ++i) {
             Ask ask;
@@ -322,7 +304,7 @@ void check_budget() {
     const Tokens closing = {1, 7, 2};
     for (int32_t budget : {0, 1, 3, 10}) {
         for (int32_t draft : {0, 4}) {
-            Service service(small_engine(1, 40));
+            Service service(small_engine(1, 40, 6));
             Ask ask;
             ask.tokens = Tokens{3, 4, 5};
             ask.draft = draft;
@@ -354,7 +336,7 @@ void check_budget() {
 void check_allowed() {
     std::vector<uint32_t> allowed(mask_of({}).size());
     allowed[0] = 0b100100;
-    Service service(small_engine(1, 40));
+    Service service(small_engine(1, 40, 6));
     Ask ask;
     ask.tokens = Tokens{3, 4, 5};
     ask.constrained = 0;
@@ -365,7 +347,7 @@ void check_allowed() {
 }
 
 void check_ends() {
-    oj_engine_options options = small_engine(2, 40);
+    oj_engine_options options = small_engine(2, 40, 6);
     options.mask_timeout_ms = 30;
     Service deaf(options, false);
     Ask ask;

@@ -182,4 +182,23 @@ private:
     int64_t n_rows_ = 0;
 };
 
+// An engine on it that evicts, preempts and drafts.
+inline oj_engine_options small_engine(int32_t n_slots, int32_t n_pages, int32_t n_snapshots) {
+    oj_engine_options o = {};
+    o.backend.kind = OJ_BACKEND_SCRIPTED;
+    o.backend.n_slots = n_slots;
+    o.backend.n_pages = n_pages;
+    o.backend.n_snapshots = n_snapshots;
+    o.backend.max_rows = n_slots + 16;
+    o.backend.mtp = 1;
+    o.context = std::min(n_pages * kPageSize, 4096);
+    o.max_queue = 64;
+    o.max_queue_client = 64;
+    o.draft = 4;
+    o.step_target = 2.5f;
+    o.min_prompt_rows = 8;
+    o.mask_timeout_ms = 20000;
+    return o;
+}
+
 }  // namespace oj::test
