@@ -87,6 +87,7 @@ class Inbox(Generic[T]):
         self.stats = RequestStats(prompt_tokens=prompt_tokens)
         self.finish: Finish | None = None
         self._cancel = cancel
+        self._cancelled = False
         self._items: list[T] = []
         self._error: Exception | None = None
         self._pid = os.getpid()
@@ -94,8 +95,9 @@ class Inbox(Generic[T]):
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
 
     def cancel(self) -> None:
-        """End the request at the next step. Does nothing once it has ended."""
-        if self.finish is None:
+        """End the request at the next step. Does nothing once it has ended or been cancelled."""
+        if self.finish is None and not self._cancelled:
+            self._cancelled = True
             self._cancel()
 
     def take(self) -> list[T]:

@@ -322,8 +322,9 @@ async def _read(response: httpx.Response, inbox: Inbox[Chunk]) -> None:
     except OpenJetError as said:
         error = said
     finally:
-        await asyncio.shield(response.aclose())
+        # The end goes first: another cancel may interrupt whatever is waited for.
         inbox.deliver([], stats, finish, error)
+        await asyncio.shield(response.aclose())
 
 
 async def _chunks(response: httpx.Response) -> AsyncIterator[Chunk]:

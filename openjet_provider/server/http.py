@@ -162,10 +162,10 @@ class EventStream(Response):
             if pump.done():
                 pump.result()
         finally:
+            self._turn.abandon()  # first: whatever is waited for can be interrupted again
             for task in (pump, *beside):
                 task.cancel()
             await asyncio.gather(pump, *beside, return_exceptions=True)
-            self._turn.abandon()
 
     async def _pump(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}

@@ -115,6 +115,23 @@ def test_cancelled_at_once(remote: RemoteEngine, idle: Callable[[], None]) -> No
     idle()
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.01])
+def test_a_stream_that_is_cancelled_twice_ends(
+    url: str, idle: Callable[[], None], seconds: float
+) -> None:
+    """By its owner and, while its connection is being closed, by the engine's end."""
+    for _ in range(10):
+        with RemoteEngine(url) as remote, ThreadPoolExecutor(1) as pool:
+            stream = remote.chat(ask("slowly"))
+            result = pool.submit(stream.result)
+            stream.cancel()
+            stream.cancel()
+            time.sleep(seconds)
+            remote.close()
+            assert result.result(timeout=10).finish_reason == "cancelled"
+    idle()
+
+
 def test_threads(remote: RemoteEngine) -> None:
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda i: remote.chat(ask(f"Hi {i}")).result(), range(16)))
