@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -56,7 +58,7 @@ def _place(
 
 
 class Handles:
-    """One engine per model and options, kept until `close`. Any thread.
+    """One engine per model and options, kept until `close` or until nobody holds this. Any thread.
 
     A copy shares the handles, a pickle starts without any.
     """
@@ -64,6 +66,8 @@ class Handles:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: list[tuple[_Place, Engine | RemoteEngine]] = []
+        # At exit the engines close themselves.
+        weakref.finalize(self, _close_later, self._open).atexit = False
 
     def get(
         self,
@@ -85,7 +89,7 @@ class Handles:
             if engine := self._find(place):
                 return engine
             engine = place.open()
-            self._open = [*self._open, (place, engine)]
+            self._open.append((place, engine))
             return engine
 
     async def aget(
@@ -103,12 +107,12 @@ class Handles:
     def close(self) -> None:
         """Give every handle back; the last user's frees the model. `get` opens again."""
         with self._lock:
-            closing, self._open = self._open, []
-        for _, engine in closing:
-            engine.close()
+            closing = self._open.copy()
+            self._open.clear()
+        _close(closing)
 
     def _find(self, place: _Place) -> Engine | RemoteEngine | None:
-        for known, engine in self._open:
+        for known, engine in self._open.copy():
             if known == place:
                 return engine
         return None
@@ -118,3 +122,16 @@ class Handles:
 
     def __reduce__(self) -> tuple[type[Handles], tuple[()]]:
         return Handles, ()
+
+
+def _close(engines: list[tuple[_Place, Engine | RemoteEngine]]) -> None:
+    for _, engine in engines:
+        engine.close()
+
+
+def _close_later(engines: list[tuple[_Place, Engine | RemoteEngine]]) -> None:
+    """In a thread of its own: the garbage collector calls this wherever it runs, and that may be
+    inside a lock that closing needs, or in the thread that closing waits for."""
+    if engines:
+        with contextlib.suppress(RuntimeError):  # the interpreter ends
+            threading.Thread(target=_close, args=(engines,), name="openjet-close").start()

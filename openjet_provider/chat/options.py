@@ -49,6 +49,11 @@ def chat_request(messages: Sequence[Mapping[str, Any]], options: Mapping[str, An
     for alias, name in _ALIASES.items():
         if alias in given:
             given[name] = given.pop(alias)
+    if "max_tokens" in given and not _is_positive(given["max_tokens"]):
+        raise InvalidRequestError(
+            f"max_tokens={given['max_tokens']!r}: give a whole number from 1, or leave it out to"
+            " answer up to the context"
+        )
     if isinstance(given.get("stop"), str):
         given["stop"] = (given["stop"],)
     if "user" in given:
@@ -64,6 +69,10 @@ def chat_request(messages: Sequence[Mapping[str, Any]], options: Mapping[str, An
         sampling=Sampling(**{name: given[name] for name in _SAMPLING & given.keys()}),
         **{name: given[name] for name in _REQUEST & given.keys()},
     )
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _token_bias(bias: Mapping[Any, Any]) -> dict[int, float]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from openjet_provider.engine import Engine, ScriptRule, close_all
+from openjet_provider.engine import Engine, ScriptRule
 
 # The chat format starts an answer inside the thinking.
 THOUGHT = "I should answer.\n</think>\n\n"
@@ -73,6 +75,16 @@ def idle(scripted: dict[str, Any]) -> Callable[[], None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def no_engine_stays_open() -> Iterator[None]:
-    """An adapter keeps its engine while the process lives; other modules open it their own way."""
+    """Adapters that nobody holds any more release their engine: other modules open it their own
+    way."""
     yield
-    close_all()
+    wait_for_dropped()
+
+
+def wait_for_dropped() -> None:
+    """Until the engines of dropped adapters are closed."""
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "openjet-close":
+            thread.join(10)
+            assert not thread.is_alive()

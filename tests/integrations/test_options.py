@@ -61,6 +61,10 @@ def test_what_only_transports_a_request_is_ignored():
     [
         ({"temprature": 1}, "temprature"),
         ({"n": 2}, "n=2"),
+        ({"max_tokens": -1}, "max_tokens=-1: give a whole number from 1"),
+        ({"max_tokens": 0}, "max_tokens=0"),
+        ({"max_completion_tokens": 2.5}, r"max_tokens=2\.5"),
+        ({"max_tokens": True}, "max_tokens=True"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),
     ],
 )
