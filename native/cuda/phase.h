@@ -1,0 +1,48 @@
+// A step as data: phases in order. In the persistent kernel all blocks meet at a grid barrier after
+// each phase; in the control build each phase is a kernel of its own. The same functions either
+// way.
+#pragma once
+
+#include "cuda/types.h"
+
+namespace oj::cuda {
+
+enum class PhaseKind : int32_t {
+    embed,         // x = embedding rows; rotation
+    norm_input,    // x += out (if `adds`); input = forms of norm(x)
+    multiply,      // products of input
+    delta_core,    // convolution, gates, recurrence over a run: core, states, draft records
+    delta_out,     // norm and gate of core: input; the convolution's past moves on
+    attn_prepare,  // query; keys and values are stored
+    attn_splits,   // partials of one wave of splits
+    attn_fold,     // totals; after the last wave the gated result: input
+    act_input,     // input = silu(gate) * up
+    head_input,    // x += out; hidden = norm(x); input = hidden of the logits rows
+    choose,        // each logits row's token and log-probability, as if its drafts were accepted
+    verify,        // results of every run; what the step leaves behind in its slots
+    mtp_join,      // input = [norm(embedding), norm(hidden before)]; draft pass: rows and rotation
+    draft_norm,    // x += out; draft_hidden = norm(x); input
+    draft_choose,  // the draft of every drafting run at this depth; the next pass's rows
+};
+
+// Buffers that products go to.
+enum class Target : int32_t { qkv, gate, beta, alpha, key, value, up, out, logits, draft_logits };
+
+struct Phase {
+    PhaseKind kind;
+    int32_t draft_pass;    // 1: works on Context.draft
+    int32_t depth;         // of a draft pass
+    int32_t adds;          // norm_input: x += out first
+    int32_t kv_only;       // attn_prepare: no queries (MTP store)
+    int32_t wave;          // attn_splits, attn_fold: counted by the kernel, which repeats the two
+    Forms forms;           // of the input that this phase writes
+    const float* weight;   // norm weight
+    const float* weight2;  // mtp_join: of the hidden before
+    AttentionParams attention;
+    DeltaParams delta;
+    int32_t n_matrices;
+    Matrix matrices[4];
+    Target targets[4];
+};
+
+}  // namespace oj::cuda
