@@ -19,10 +19,12 @@ enum class PhaseKind : int32_t {
     act_input,     // input = silu(gate) * up
     head_input,    // x += out; hidden = norm(x); input = hidden of the logits rows
     choose,        // each logits row's token and log-probability, as if its drafts were accepted
-    verify,        // results of every run; what the step leaves behind in its slots
-    mtp_join,      // input = [norm(embedding), norm(hidden before)]; draft pass: rows and rotation
-    draft_norm,    // x += out; draft_hidden = norm(x); input
-    draft_choose,  // the draft of every drafting run at this depth; the next pass's rows
+    verify,        // results of every run; hidden rows into slots and records. After the MTP store
+                   // pass, which reads the hidden that this overwrites
+    mtp_join,    // input = [norm(embedding), norm(hidden before)]; draft pass: token, position and
+                 // rotation of its rows from `results`
+    draft_norm,  // x += out; draft_hidden = norm(x); input
+    draft_choose,  // the draft of every drafting run at this depth
 };
 
 // Buffers that products go to.

@@ -94,7 +94,7 @@ struct DeltaParams {
 
 struct Row {
     int32_t token;
-    int32_t position;
+    int32_t position;  // -1: a draft pass's row of a run that drafts no more; it stores nothing
     int32_t run;
     int32_t logits_row;  // row of logits and of `head_input`, or -1
 };
@@ -231,7 +231,8 @@ struct Scratch {
 struct Context {
     Dims dims;
     StepView step;   // the rows of the plan
-    StepView draft;  // one row for each drafting run: what an MTP draft pass works on
+    StepView draft;  // one row for each drafting run, in the order of step.drafting, each a run of
+                     // its own: what an MTP draft pass works on
     Scratch scratch;
     StatesView states;
     KvView kv;
