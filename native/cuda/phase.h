@@ -47,4 +47,22 @@ struct Phase {
     Target targets[4];
 };
 
+// Rows that a multiply phase multiplies.
+OJ_HD int multiply_rows(const Context& c, const Phase& p) {
+    if (p.draft_pass) return c.draft.n_rows;
+    return p.targets[0] == Target::logits ? c.step.n_logits : c.step.n_rows;
+}
+
+// One step: which phases in which order. The phases are the model's, the order is the step's.
+struct SequenceEntry {
+    int32_t phase;  // index into Schedule.phases
+    int32_t wave;   // Phase.wave of this visit
+};
+
+struct Schedule {
+    const Phase* phases;
+    const SequenceEntry* sequence;
+    int32_t n_entries;
+};
+
 }  // namespace oj::cuda
