@@ -141,6 +141,7 @@ uint32_t oj_sizeof(const char* struct_name) {
         OJ_STRUCT(oj_plan),
         OJ_STRUCT(oj_logprob),
         OJ_STRUCT(oj_seq_result),
+        OJ_STRUCT(oj_state_format),
         OJ_STRUCT(oj_memory_plan),
         OJ_STRUCT(oj_script_rule),
         OJ_STRUCT(oj_engine_options),
@@ -277,6 +278,44 @@ oj_status oj_backend_load(oj_backend* backend, int32_t snapshot, int32_t slot, o
 
 oj_status oj_backend_copy_page(oj_backend* backend, int32_t from, int32_t to, oj_error* error) {
     return guarded(error, [&] { backend_of(backend)->backend->copy_page(from, to); });
+}
+
+oj_status oj_backend_state_format(oj_backend* backend, oj_state_format* format, oj_error* error) {
+    return guarded(error, [&] {
+        require(format, "format");
+        *format = backend_of(backend)->backend->state_format();
+    });
+}
+
+oj_status oj_backend_export_page(oj_backend* backend, int32_t page, uint8_t* out, oj_error* error) {
+    return guarded(error, [&] {
+        require(out, "out");
+        backend_of(backend)->backend->export_page(page, out);
+    });
+}
+
+oj_status oj_backend_import_page(oj_backend* backend, int32_t page, const uint8_t* bytes,
+                                 oj_error* error) {
+    return guarded(error, [&] {
+        require(bytes, "bytes");
+        backend_of(backend)->backend->import_page(page, bytes);
+    });
+}
+
+oj_status oj_backend_export_snapshot(oj_backend* backend, int32_t snapshot, uint8_t* out,
+                                     oj_error* error) {
+    return guarded(error, [&] {
+        require(out, "out");
+        backend_of(backend)->backend->export_snapshot(snapshot, out);
+    });
+}
+
+oj_status oj_backend_import_snapshot(oj_backend* backend, int32_t snapshot, const uint8_t* bytes,
+                                     oj_error* error) {
+    return guarded(error, [&] {
+        require(bytes, "bytes");
+        backend_of(backend)->backend->import_snapshot(snapshot, bytes);
+    });
 }
 
 oj_status oj_backend_read(oj_backend* backend, int32_t which, int32_t index, float* out,

@@ -11,6 +11,10 @@ namespace oj::cpu {
 
 namespace {
 
+// Raise it when the bytes of a page or state mean something else, or the same input gives other
+// bytes: files of other versions are ignored.
+constexpr uint32_t kStateVersion = 1;
+
 // What the kernels' loops rely on.
 void check_shape(const Model& model) {
     const Hparams& h = model.hparams;
@@ -340,6 +344,31 @@ void CpuBackend::copy_page(int from, int to) {
     require(from, options_.n_pages, "page");
     require(to, options_.n_pages, "page");
     if (from != to) kv_.copy(from, to);
+}
+
+oj_state_format CpuBackend::state_format() const {
+    return {kStateVersion, static_cast<int64_t>(kv_.page_bytes()),
+            static_cast<int64_t>(states_.bytes())};
+}
+
+void CpuBackend::export_page(int page, uint8_t* out) {
+    require(page, options_.n_pages, "page");
+    std::memcpy(out, kv_.page_data(page), kv_.page_bytes());
+}
+
+void CpuBackend::import_page(int page, const uint8_t* bytes) {
+    require(page, options_.n_pages, "page");
+    std::memcpy(kv_.page_data(page), bytes, kv_.page_bytes());
+}
+
+void CpuBackend::export_snapshot(int snapshot, uint8_t* out) {
+    require(snapshot, options_.n_snapshots, "snapshot");
+    std::memcpy(out, states_.snapshot_data(snapshot), states_.bytes());
+}
+
+void CpuBackend::import_snapshot(int snapshot, const uint8_t* bytes) {
+    require(snapshot, options_.n_snapshots, "snapshot");
+    std::memcpy(states_.snapshot_data(snapshot), bytes, states_.bytes());
 }
 
 void CpuBackend::read(int which, int index, float* out) {

@@ -15,6 +15,11 @@ public:
     void save(int slot, int snapshot) override;
     void load(int snapshot, int slot) override;
     void copy_page(int from, int to) override;
+    oj_state_format state_format() const override;
+    void export_page(int page, uint8_t* out) override;
+    void import_page(int page, const uint8_t* bytes) override;
+    void export_snapshot(int snapshot, uint8_t* out) override;
+    void import_snapshot(int snapshot, const uint8_t* bytes) override;
     void read(int which, int index, float* out) override;
 
 private:

@@ -16,19 +16,22 @@ public:
           page_bytes_(page_bytes(kv_codec, n_layers, n_heads)),
           memory_(page_bytes_ * n_pages, "KV pages (context)") {}
 
+    size_t page_bytes() const { return page_bytes_; }
+
     static size_t page_bytes(const KvCodec& codec, int n_layers, int n_heads) {
         return codec.head_bytes() * n_layers * n_heads;
     }
 
     uint8_t* keys(int page, int layer, int head) const {
-        return memory_.data() + page * page_bytes_ +
+        return page_data(page) +
                (static_cast<size_t>(layer) * n_heads_ + head) * codec.head_bytes();
     }
     uint8_t* values(int page, int layer, int head) const {
         return keys(page, layer, head) + codec.block_bytes;
     }
 
-    void copy(int from, int to) { std::memcpy(keys(to, 0, 0), keys(from, 0, 0), page_bytes_); }
+    uint8_t* page_data(int i) const { return memory_.data() + i * page_bytes_; }
+    void copy(int from, int to) { std::memcpy(page_data(to), page_data(from), page_bytes_); }
 
     const KvCodec codec;
 

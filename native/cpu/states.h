@@ -85,16 +85,17 @@ public:
 
     void reset(int slot) { std::memset(slot_state(slot), 0, bytes()); }
     void save(int slot, int snapshot) {
-        std::memcpy(snapshot_state(snapshot), slot_state(slot), bytes());
+        std::memcpy(snapshot_data(snapshot), slot_state(slot), bytes());
     }
     void load(int snapshot, int slot) {
-        std::memcpy(slot_state(slot), snapshot_state(snapshot), bytes());
+        std::memcpy(slot_state(slot), snapshot_data(snapshot), bytes());
     }
 
-private:
+    float* snapshot_data(int i) const { return snapshots_.data() + i * layout_.floats(); }
     size_t bytes() const { return layout_.floats() * sizeof(float); }
+
+private:
     float* slot_state(int slot) const { return slots_.data() + slot * layout_.floats(); }
-    float* snapshot_state(int i) const { return snapshots_.data() + i * layout_.floats(); }
 
     StateLayout layout_;
     Pages<float> slots_;

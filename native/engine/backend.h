@@ -33,6 +33,16 @@ public:
     virtual void load(int snapshot, int slot) = 0;
     virtual void copy_page(int from, int to) = 0;
 
+    // Bytes of a page and of a snapshot, to be kept elsewhere and given back to any page and
+    // snapshot, also in another process. Opaque to everybody else; the same for one model and
+    // options while the format's version is, which a backend raises whenever they would mean, or a
+    // step would compute, something else.
+    virtual oj_state_format state_format() const = 0;
+    virtual void export_page(int page, uint8_t* out) = 0;
+    virtual void import_page(int page, const uint8_t* bytes) = 0;
+    virtual void export_snapshot(int snapshot, uint8_t* out) = 0;
+    virtual void import_snapshot(int snapshot, const uint8_t* bytes) = 0;
+
     // See oj_backend_read.
     virtual void read(int which, int index, float* out) = 0;
 };

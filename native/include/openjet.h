@@ -235,6 +235,23 @@ oj_status oj_backend_load(oj_backend *backend, int32_t snapshot, int32_t slot, o
 /* KV of all layers: page `from` over page `to` (copy on write). */
 oj_status oj_backend_copy_page(oj_backend *backend, int32_t from, int32_t to, oj_error *error);
 
+/* Bytes of a page and of a snapshot (sizes: oj_state_format), to be kept elsewhere. They mean the
+ * same to every backend of this kind, model and options with the same version. */
+typedef struct oj_state_format {
+    uint32_t version;
+    int64_t page_bytes;
+    int64_t snapshot_bytes;
+} oj_state_format;
+
+oj_status oj_backend_state_format(oj_backend *backend, oj_state_format *format, oj_error *error);
+oj_status oj_backend_export_page(oj_backend *backend, int32_t page, uint8_t *out, oj_error *error);
+oj_status oj_backend_import_page(oj_backend *backend, int32_t page, const uint8_t *bytes,
+                                 oj_error *error);
+oj_status oj_backend_export_snapshot(oj_backend *backend, int32_t snapshot, uint8_t *out,
+                                     oj_error *error);
+oj_status oj_backend_import_snapshot(oj_backend *backend, int32_t snapshot, const uint8_t *bytes,
+                                     oj_error *error);
+
 /* Rows of the last step with keep_logits: which = 0: logits [n_vocab] of row `index`;
  * which = 1: draft logits [n_vocab], index = seq * OJ_MAX_DRAFTS + depth;
  * which = 2: post-norm hidden [n_embd] of row `index`. For tests and evaluation. */

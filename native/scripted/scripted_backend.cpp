@@ -16,6 +16,7 @@
 #include "engine/backend.h"
 #include "engine/pages.h"
 #include "model/model.h"
+#include "scripted/token_snapshot.h"
 
 namespace oj {
 
@@ -110,6 +111,18 @@ public:
     void copy_page(int from, int to) override {
         require(from >= 0 && from < options_.n_pages && to >= 0 && to < options_.n_pages,
                 "pages are 0..n_pages-1");
+    }
+    oj_state_format state_format() const override {  // pages hold nothing
+        return {1, 0, token_snapshot_bytes(options_.n_pages)};
+    }
+    void export_page(int, uint8_t*) override {}
+    void import_page(int, const uint8_t*) override {}
+    void export_snapshot(int snapshot, uint8_t* out) override {
+        write_tokens(snapshots_.at(static_cast<size_t>(snapshot)), state_format().snapshot_bytes,
+                     out);
+    }
+    void import_snapshot(int snapshot, const uint8_t* bytes) override {
+        snapshots_.at(static_cast<size_t>(snapshot)) = read_tokens(bytes);
     }
     void read(int, int, float*) override {
         throw Error(OJ_ERR_UNSUPPORTED, "the scripted backend has no logits");

@@ -14,6 +14,7 @@
 #include "engine/pages.h"
 #include "engine/prefix_index.h"
 #include "engine/sampling.h"
+#include "scripted/token_snapshot.h"
 
 namespace oj::test {
 
@@ -51,6 +52,23 @@ public:
     void copy_page(int from, int to) override {
         std::copy_n(kv_.begin() + from * kPageSize, kPageSize, kv_.begin() + to * kPageSize);
     }
+    oj_state_format state_format() const override {
+        return {1, kPageSize * static_cast<int64_t>(sizeof(uint64_t)),
+                token_snapshot_bytes(options_.n_pages)};
+    }
+    void export_page(int page, uint8_t* out) override {
+        std::memcpy(out, &kv_.at(static_cast<size_t>(page) * kPageSize), page_bytes());
+    }
+    void import_page(int page, const uint8_t* bytes) override {
+        std::memcpy(&kv_.at(static_cast<size_t>(page) * kPageSize), bytes, page_bytes());
+    }
+    void export_snapshot(int snapshot, uint8_t* out) override {
+        write_tokens(snapshots_.at(static_cast<size_t>(snapshot)), state_format().snapshot_bytes,
+                     out);
+    }
+    void import_snapshot(int snapshot, const uint8_t* bytes) override {
+        snapshots_.at(static_cast<size_t>(snapshot)) = read_tokens(bytes);
+    }
     void read(int, int, float*) override {}
 
     int64_t rows() const { return n_rows_; }
@@ -63,6 +81,8 @@ private:
         std::vector<std::vector<float>> scores;
         Distribution q[OJ_MAX_DRAFTS];
     };
+
+    size_t page_bytes() const { return static_cast<size_t>(state_format().page_bytes); }
 
     static void require(bool holds, const char* what) {
         if (!holds) throw std::logic_error(what);
