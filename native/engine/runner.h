@@ -56,24 +56,26 @@ public:
     oj_engine_stats stats() const;
 
 private:
-    // admission
+    // admission (runner_admission.cpp)
     bool joins_shared_prefix(const Conversation& request, int32_t cached);
     bool has_pages_for(const Conversation& request, int32_t entry) const;
     void resume(Conversation& c, int32_t entry);
 
-    // masks
+    // masks (runner_masks.cpp)
     void ask_for_masks(Conversation& c);
     void take_masks();
 
-    // one step
+    // one step (runner_plan.cpp)
     void plan_rows();
     void plan_rows(Conversation& c, RowShare* share);
     void choose_drafts(Conversation& c);
     void provide_pages();
     void build_plan();
     void add_rows(Conversation& c, const RowShare& share);
-    int32_t mtp_depth(const Conversation& c) const;
-    int32_t draft_depth(const Conversation& c, DraftKind kind, int32_t most, double cost) const;
+    int32_t most_drafts(const Conversation& c, int32_t n_chosen) const;
+    int32_t draft_depth(const Conversation& c, DraftKind kind, int32_t most) const;
+
+    // what of it becomes history (runner_commit.cpp)
     void commit();
     void commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result& result);
     void count_drafts(Conversation& c, const oj_seq& seq, int32_t accepted);
@@ -82,7 +84,7 @@ private:
     void take_forced(Conversation& c, const std::vector<int32_t>& tokens);
     void take_token(Conversation& c, int32_t token, const oj_logprob& logprob);
 
-    // pages, snapshots, slots
+    // pages, snapshots, slots (runner.cpp)
     bool extend_pages(Conversation& c, int32_t n_positions);
     void preempt(size_t index);
     void store(Conversation& c, bool shared);
