@@ -6,7 +6,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from openjet_provider import __version__, bench_command, chat_command, pull, serve, top
+from openjet_provider import (
+    __version__,
+    bench_command,
+    chat_command,
+    eval_command,
+    pull,
+    serve,
+    top,
+)
 from openjet_provider.errors import OpenJetError
 
 DESCRIPTION = """\
@@ -31,6 +39,7 @@ examples:
   openjet pull qwen3.8-27b         download a model
   openjet top                      watch a server's agents live
   openjet bench --quick            measure first tokens and speeds
+  openjet eval book.txt            perplexity; what a setting costs in accuracy
   openjet doctor                   what this machine and this installation can do
   openjet doctor openjet-tiny      what is in a model file
   openjet doctor ~/models/my.gguf
@@ -57,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("file", nargs="?", metavar="FILE", help="a .gguf file or a model's name")
     doctor.set_defaults(run=_doctor)
-    for command in (serve, chat_command, pull, top, bench_command):
+    for command in (serve, chat_command, pull, top, bench_command, eval_command):
         command.add_parser(commands)
     return command_line
 

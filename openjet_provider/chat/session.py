@@ -46,7 +46,7 @@ class ChatFormat:
     def of_model(cls, model: Model) -> ChatFormat:
         """Read from the file's metadata; about a second for 248K tokens."""
         name = model.metadata("general.name") or model.path.stem
-        return cls(Tokenizer(_vocabulary(model)), name, _file_sampling(model.metadata))
+        return cls(model_tokenizer(model), name, _file_sampling(model.metadata))
 
     def prompt(self, request: ChatRequest) -> Prompt:
         """The tokens of a request's prompt. Raises InvalidRequestError for what cannot be one."""
@@ -171,7 +171,9 @@ def _left_out(metadata: Callable[[str], Any]) -> dict[str, float]:
     return {name: value for name, value in neutral.items() if name not in wanted}
 
 
-def _vocabulary(model: Model) -> Vocabulary:
+def model_tokenizer(model: Model) -> Tokenizer:
+    """The model file's tokenizer; about a second for 248K tokens."""
+
     def required(name: str) -> Any:
         value = model.metadata(f"tokenizer.ggml.{name}")
         if value is None:
@@ -179,7 +181,7 @@ def _vocabulary(model: Model) -> Vocabulary:
         return value
 
     eos = required("eos_token_id")
-    return Vocabulary(
+    vocabulary = Vocabulary(
         tokens=required("tokens"),
         merges=required("merges"),
         token_types=required("token_type"),
@@ -188,6 +190,7 @@ def _vocabulary(model: Model) -> Vocabulary:
         eog_ids=(eos,),
         chat_template=model.metadata("tokenizer.chat_template") or "",
     )
+    return Tokenizer(vocabulary)
 
 
 class ChatStream(TurnStream[Token]):
