@@ -21,14 +21,21 @@ enum class PhaseKind : int32_t {
     choose,        // each logits row's token and log-probability, as if its drafts were accepted
     verify,        // results of every run; hidden rows into slots and records. After the MTP store
                    // pass, which reads the hidden that this overwrites
-    mtp_join,    // input = [norm(embedding), norm(hidden before)]; draft pass: token, position and
-                 // rotation of its rows from `results`
-    draft_norm,  // x += out; draft_hidden = norm(x); input
+    mtp_join,      // x = 0; input = [norm(embedding), norm(hidden before)]; draft pass: token,
+                   // position and rotation of its rows from `results`
+    draft_norm,    // x += out; draft_hidden = norm(x); input
     draft_choose,  // the draft of every drafting run at this depth
 };
 
 // Buffers that products go to.
 enum class Target : int32_t { qkv, gate, beta, alpha, key, value, up, out, logits, draft_logits };
+
+// How a product that a phase writes or reads lies in its buffer: it depends on the matrix. Who runs
+// the phase puts it into Scratch first (set_products).
+struct ProductShape {
+    Target target;
+    int32_t rows, n_segments;
+};
 
 struct Phase {
     PhaseKind kind;
@@ -36,7 +43,7 @@ struct Phase {
     int32_t depth;         // of a draft pass
     int32_t adds;          // norm_input: x += out first
     int32_t kv_only;       // attn_prepare: no queries (MTP store)
-    int32_t wave;          // attn_splits, attn_fold: counted by the kernel, which repeats the two
+    int32_t wave;          // attn_splits, attn_fold: from the SequenceEntry, which repeats the two
     Forms forms;           // of the input that this phase writes
     const float* weight;   // norm weight
     const float* weight2;  // mtp_join: of the hidden before
@@ -45,7 +52,43 @@ struct Phase {
     int32_t n_matrices;
     Matrix matrices[4];
     Target targets[4];
+    int32_t n_products;
+    ProductShape products[4];
 };
+
+OJ_HD Product& product_of(Scratch& s, Target target) {
+    switch (target) {
+        case Target::qkv:
+            return s.qkv;
+        case Target::gate:
+            return s.gate;
+        case Target::beta:
+            return s.beta;
+        case Target::alpha:
+            return s.alpha;
+        case Target::key:
+            return s.key;
+        case Target::value:
+            return s.value;
+        case Target::up:
+            return s.up;
+        case Target::out:
+            return s.out;
+        case Target::logits:
+            return s.logits;
+        case Target::draft_logits:
+            break;
+    }
+    return s.draft_logits;
+}
+
+OJ_HD void set_products(Scratch& s, const Phase& p) {
+    for (int i = 0; i < p.n_products; ++i) {
+        Product& product = product_of(s, p.products[i].target);
+        product.rows = p.products[i].rows;
+        product.n_segments = p.products[i].n_segments;
+    }
+}
 
 // Rows that a multiply phase multiplies.
 OJ_HD int multiply_rows(const Context& c, const Phase& p) {
