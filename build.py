@@ -205,7 +205,8 @@ def build_cpu(out: Path, sanitize: str | None = None) -> dict[str, Any]:
 def build_tests(out: Path, sanitize: str | None = None) -> list[Path]:
     """Every native/tests/*.cpp becomes one program that exits with 0 when it passes."""
     tools = cxx_toolchain(sanitize)
-    common, programs = cpu_objects(tools), sources("tests")
+    common = cpu_objects(tools) + tools.objects(sources("cuda/emulator"))
+    programs = sources("tests")
     for source, test in zip(programs, tools.objects(programs), strict=True):
         link(tools.compile, [test, *common], [], out / source.stem)
     return [out / source.stem for source in programs]

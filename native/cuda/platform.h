@@ -1,0 +1,335 @@
+// What device code may use of the machine: the CUDA side and, with OJ_EMULATE, the emulated side of
+// each piece beside each other. Only this file and ptx.h know which one is compiled. A kernel has
+// block_threads threads a block; every warp collective is one of all 32 lanes, and every
+// block_sync() one of all threads, reached at the same source line.
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "cuda/types.h"
+
+#if defined(OJ_EMULATE)
+#include "cuda/emulator/emulator.h"
+#define OJ_DEVICE inline
+// A last parameter of what a deadlock report should name.
+#define OJ_SITE emulator::Site site = {__builtin_FILE(), __builtin_LINE()}
+#else
+#define OJ_DEVICE static __device__ __forceinline__
+#define OJ_KERNEL extern "C" __global__ void __launch_bounds__(oj::cuda::block_threads, 1)
+#endif
+
+namespace oj::cuda {
+
+// What a phase knows of the launch; `shared` is dynamic shared memory that is not the weight ring.
+struct Grid {
+    int block, n_blocks;
+    uint8_t* shared;
+};
+
+constexpr int warp_lanes = 32;
+constexpr int phase_shared_bytes = 24 << 10;
+
+struct alignas(16) Words4 {
+    uint32_t x, y, z, w;
+};
+struct alignas(8) Words2 {
+    uint32_t x, y;
+};
+
+#if defined(OJ_EMULATE)
+
+// ---- where a thread is ----
+
+inline int thread_index() {
+    return emulator::place->thread;
+}
+inline int block_index() {
+    return emulator::place->block;
+}
+inline int block_count() {
+    return emulator::place->n_blocks;
+}
+inline uint8_t* shared_memory() {
+    return emulator::place->shared;
+}
+
+// ---- meetings ----
+
+inline void block_sync(OJ_SITE) {
+    emulator::meet_block(false, site);
+}
+inline bool block_any(bool vote, OJ_SITE) {
+    return emulator::meet_block(vote, site);
+}
+inline void warp_sync(OJ_SITE) {
+    emulator::meet_warp("warp_sync", [](void* const*) {}, nullptr, site);
+}
+
+// Lane i gets the value of lane source(i).
+template <class T>
+struct Shuffle {
+    T value, result;
+    int source;
+};
+template <class T>
+T shuffle_from(T value, int source, emulator::Site site) {
+    Shuffle<T> mine = {value, value, source & 31};
+    emulator::meet_warp(
+        "shuffle",
+        [](void* const* lanes) {
+            for (int i = 0; i < warp_lanes; ++i) {
+                auto* lane = static_cast<Shuffle<T>*>(lanes[i]);
+                lane->result = static_cast<Shuffle<T>*>(lanes[lane->source])->value;
+            }
+        },
+        &mine, site);
+    return mine.result;
+}
+template <class T>
+T shuffle(T value, int lane, OJ_SITE) {
+    return shuffle_from(value, lane, site);
+}
+template <class T>
+T shuffle_xor(T value, int mask, OJ_SITE) {
+    return shuffle_from(value, thread_index() % warp_lanes ^ mask, site);
+}
+// Lane i gets lane i - delta's value, or its own where there is none.
+template <class T>
+T shuffle_up(T value, int delta, OJ_SITE) {
+    int lane = thread_index() % warp_lanes;
+    return shuffle_from(value, lane < delta ? lane : lane - delta, site);
+}
+
+inline uint32_t warp_ballot(bool vote, OJ_SITE) {
+    struct Vote {
+        bool vote;
+        uint32_t result;
+    } mine = {vote, 0};
+    emulator::meet_warp(
+        "warp_ballot",
+        [](void* const* lanes) {
+            uint32_t result = 0;
+            for (int i = 0; i < warp_lanes; ++i)
+                result |= static_cast<uint32_t>(static_cast<Vote*>(lanes[i])->vote) << i;
+            for (int i = 0; i < warp_lanes; ++i)
+                static_cast<Vote*>(lanes[i])->result = result;
+        },
+        &mine, site);
+    return mine.result;
+}
+
+// ---- memory between threads ----
+
+template <class T>
+T atomic_add(T* at, T value) {
+    T before = *at;
+    *at = before + value;
+    emulator::stored();
+    return before;
+}
+template <class T>
+T atomic_max(T* at, T value) {
+    T before = *at;
+    *at = before < value ? value : before;
+    emulator::stored();
+    return before;
+}
+template <class T>
+T atomic_min(T* at, T value) {
+    T before = *at;
+    *at = value < before ? value : before;
+    emulator::stored();
+    return before;
+}
+inline uint32_t atomic_or(uint32_t* at, uint32_t value) {
+    uint32_t before = *at;
+    *at = before | value;
+    emulator::stored();
+    return before;
+}
+// Scope of the whole device; what was written before a release is seen after the acquire.
+inline uint32_t load_acquire(const uint32_t* at) {
+    return *const_cast<const volatile uint32_t*>(at);
+}
+inline void store_release(uint32_t* at, uint32_t value) {
+    *at = value;
+    emulator::stored();
+}
+inline void add_release(uint32_t* at, uint32_t value) {
+    *at += value;
+    emulator::stored();
+}
+inline void device_fence() {}
+
+// One turn of a loop around load_acquire().
+inline void spin_pause(OJ_SITE) {
+    emulator::spin(site);
+}
+
+// Aligned vector access; a misaligned one is an error as on the device.
+inline Words4 load16(const void* at) {
+    emulator::check_aligned(at, 16);
+    return *static_cast<const Words4*>(at);
+}
+inline void store16(void* at, Words4 value) {
+    emulator::check_aligned(at, 16);
+    *static_cast<Words4*>(at) = value;
+}
+inline Words2 load8(const void* at) {
+    emulator::check_aligned(at, 8);
+    return *static_cast<const Words2*>(at);
+}
+inline uint32_t load4(const void* at) {
+    emulator::check_aligned(at, 4);
+    return *static_cast<const uint32_t*>(at);
+}
+
+inline uint64_t nanoseconds() {
+    return 0;
+}
+inline int count_bits(uint32_t bits) {
+    return __builtin_popcount(bits);
+}
+
+#else
+
+OJ_DEVICE int thread_index() {
+    return static_cast<int>(threadIdx.x);
+}
+OJ_DEVICE int block_index() {
+    return static_cast<int>(blockIdx.x);
+}
+OJ_DEVICE int block_count() {
+    return static_cast<int>(gridDim.x);
+}
+OJ_DEVICE uint8_t* shared_memory() {
+    extern __shared__ __align__(1024) uint8_t oj_shared[];
+    return oj_shared;
+}
+
+OJ_DEVICE void block_sync() {
+    __syncthreads();
+}
+OJ_DEVICE bool block_any(bool vote) {
+    return __syncthreads_or(vote) != 0;
+}
+OJ_DEVICE void warp_sync() {
+    __syncwarp();
+}
+
+template <class T>
+OJ_DEVICE T shuffle(T value, int lane) {
+    return __shfl_sync(0xffffffffu, value, lane);
+}
+template <class T>
+OJ_DEVICE T shuffle_xor(T value, int mask) {
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+template <class T>
+OJ_DEVICE T shuffle_up(T value, int delta) {
+    return __shfl_up_sync(0xffffffffu, value, delta);
+}
+OJ_DEVICE uint32_t warp_ballot(bool vote) {
+    return __ballot_sync(0xffffffffu, vote);
+}
+
+template <class T>
+OJ_DEVICE T atomic_add(T* at, T value) {
+    return atomicAdd(at, value);
+}
+OJ_DEVICE uint64_t atomic_add(uint64_t* at, uint64_t value) {
+    return atomicAdd(reinterpret_cast<unsigned long long*>(at),
+                     static_cast<unsigned long long>(value));
+}
+template <class T>
+OJ_DEVICE T atomic_max(T* at, T value) {
+    return atomicMax(at, value);
+}
+template <class T>
+OJ_DEVICE T atomic_min(T* at, T value) {
+    return atomicMin(at, value);
+}
+OJ_DEVICE uint32_t atomic_or(uint32_t* at, uint32_t value) {
+    return atomicOr(at, value);
+}
+OJ_DEVICE uint32_t load_acquire(const uint32_t* at) {
+    uint32_t value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
+OJ_DEVICE void store_release(uint32_t* at, uint32_t value) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+OJ_DEVICE void add_release(uint32_t* at, uint32_t value) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+OJ_DEVICE void device_fence() {
+    __threadfence();
+}
+OJ_DEVICE void spin_pause() {
+    __nanosleep(20);
+}
+
+OJ_DEVICE Words4 load16(const void* at) {
+    uint4 v = *static_cast<const uint4*>(at);
+    return {v.x, v.y, v.z, v.w};
+}
+OJ_DEVICE void store16(void* at, Words4 value) {
+    *static_cast<uint4*>(at) = make_uint4(value.x, value.y, value.z, value.w);
+}
+OJ_DEVICE Words2 load8(const void* at) {
+    uint2 v = *static_cast<const uint2*>(at);
+    return {v.x, v.y};
+}
+OJ_DEVICE uint32_t load4(const void* at) {
+    return *static_cast<const uint32_t*>(at);
+}
+
+OJ_DEVICE uint64_t nanoseconds() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+OJ_DEVICE int count_bits(uint32_t bits) {
+    return __popc(bits);
+}
+
+#endif
+
+// ---- made of the above ----
+
+OJ_DEVICE int lane_index() {
+    return thread_index() % warp_lanes;
+}
+OJ_DEVICE int warp_index() {
+    return thread_index() / warp_lanes;
+}
+
+// All lanes get the sum (of exact types, or where the order is the contract's: halves 16, 8, 4, 2,
+// 1, which gives lane_tree()'s bits because a + b = b + a).
+template <class T>
+OJ_DEVICE T warp_sum(T value) {
+    for (int width = warp_lanes / 2; width > 0; width /= 2)
+        value = value + shuffle_xor(value, width);
+    return value;
+}
+template <class T>
+OJ_DEVICE T warp_max(T value) {
+    for (int width = warp_lanes / 2; width > 0; width /= 2) {
+        T other = shuffle_xor(value, width);
+        value = value < other ? other : value;
+    }
+    return value;
+}
+
+// Takes `count` T from a piece of shared memory and moves past them, 16-byte aligned.
+template <class T>
+OJ_DEVICE T* take_shared(uint8_t*& at, int count) {
+    T* taken = reinterpret_cast<T*>(at);
+    at += (count * sizeof(T) + 15) / 16 * 16;
+    return taken;
+}
+
+}  // namespace oj::cuda

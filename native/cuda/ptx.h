@@ -1,0 +1,180 @@
+// The instructions that have no C++ name: integer matrix products, dot products, asynchronous
+// copies, conversions. As in platform.h, both sides of each.
+#pragma once
+
+#include "cuda/platform.h"
+
+namespace oj::cuda {
+
+// Fragments, for lane = 4 * g + t (g = 0..7, t = 0..3), four bytes a register, of
+// D (16 x 8, int32) += A (16 x k, int8) * B (k x 8, int8):
+//     k = 32: a[0] row g, columns 4t..; a[1] row g + 8; a[2], a[3] the same rows, columns 16 + 4t..
+//             b[0] column g, k 4t..; b[1] k 16 + 4t..
+//     k = 16: a[0] row g, columns 4t..; a[1] row g + 8;  b column g, k 4t..
+//     d[0], d[1] row g, columns 2t, 2t + 1; d[2], d[3] row g + 8
+
+#if defined(OJ_EMULATE)
+
+namespace emulator {
+
+template <class A>
+struct Mma {
+    int32_t* d;
+    uint32_t a[4];
+    uint32_t b[2];
+};
+
+// All lanes' fragments as matrices, multiplied, and taken apart again.
+template <class A, int k>
+void apply_mma(void* const* lanes) {
+    A a[16][k];
+    int8_t b[8][k];
+    constexpr int halves = k / 16;
+    for (int i = 0; i < warp_lanes; ++i) {
+        auto* lane = static_cast<Mma<A>*>(lanes[i]);
+        int g = i / 4, t = i % 4;
+        for (int half = 0; half < halves; ++half) {
+            memcpy(&a[g][16 * half + 4 * t], &lane->a[2 * half], 4);
+            memcpy(&a[g + 8][16 * half + 4 * t], &lane->a[2 * half + 1], 4);
+            memcpy(&b[g][16 * half + 4 * t], &lane->b[half], 4);
+        }
+    }
+    for (int i = 0; i < warp_lanes; ++i) {
+        int32_t* d = static_cast<Mma<A>*>(lanes[i])->d;
+        for (int j = 0; j < 4; ++j) {
+            const A* row = a[i / 4 + j / 2 * 8];
+            const int8_t* column = b[i % 4 * 2 + j % 2];
+            int32_t sum = 0;
+            for (int at = 0; at < k; ++at)
+                sum += row[at] * column[at];
+            d[j] += sum;
+        }
+    }
+}
+
+}  // namespace emulator
+
+inline void mma_s8_k32(int32_t d[4], const uint32_t a[4], const uint32_t b[2], OJ_SITE) {
+    emulator::Mma<int8_t> mine = {d, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    emulator::meet_warp("mma_s8_k32", emulator::apply_mma<int8_t, 32>, &mine, site);
+}
+inline void mma_u8_k32(int32_t d[4], const uint32_t a[4], const uint32_t b[2], OJ_SITE) {
+    emulator::Mma<uint8_t> mine = {d, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    emulator::meet_warp("mma_u8_k32", emulator::apply_mma<uint8_t, 32>, &mine, site);
+}
+inline void mma_s8_k16(int32_t d[4], const uint32_t a[2], uint32_t b, OJ_SITE) {
+    emulator::Mma<int8_t> mine = {d, {a[0], a[1], 0, 0}, {b, 0}};
+    emulator::meet_warp("mma_s8_k16", emulator::apply_mma<int8_t, 16>, &mine, site);
+}
+inline void mma_u8_k16(int32_t d[4], const uint32_t a[2], uint32_t b, OJ_SITE) {
+    emulator::Mma<uint8_t> mine = {d, {a[0], a[1], 0, 0}, {b, 0}};
+    emulator::meet_warp("mma_u8_k16", emulator::apply_mma<uint8_t, 16>, &mine, site);
+}
+
+// c + the signed bytes of a times those of b.
+inline int32_t dot4(uint32_t a, uint32_t b, int32_t c) {
+    for (int i = 0; i < 4; ++i)
+        c += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
+    return c;
+}
+// c + the two signed shorts of a times bytes 0, 1 (low) or 2, 3 (high) of b, unsigned.
+inline int32_t dot2_low(uint32_t a, uint32_t b, int32_t c) {
+    return c + static_cast<int16_t>(a) * static_cast<int32_t>(b & 255) +
+           static_cast<int16_t>(a >> 16) * static_cast<int32_t>(b >> 8 & 255);
+}
+inline int32_t dot2_high(uint32_t a, uint32_t b, int32_t c) {
+    return dot2_low(a, b >> 16, c);
+}
+
+// Bytes of the eight of (a, b), chosen by the nibbles of `selector`.
+inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+    uint64_t both = static_cast<uint64_t>(b) << 32 | a;
+    uint32_t result = 0;
+    for (int i = 0; i < 4; ++i)
+        result |= static_cast<uint32_t>(both >> (8 * (selector >> (4 * i) & 7)) & 255) << (8 * i);
+    return result;
+}
+
+// Asynchronous copy of 16 bytes to shared memory, past L1.
+inline void copy_async(void* shared, const void* global, OJ_SITE) {
+    emulator::copy_async(shared, global, site);
+}
+inline void copy_commit() {
+    emulator::commit_copies();
+}
+// Waits until at most so many of this thread's newest committed groups are under way.
+template <int newest_left>
+void copy_wait() {
+    emulator::wait_copies(newest_left);
+}
+
+inline float load_half(uint16_t bits) {
+    return half_to_float(bits);
+}
+
+#else
+
+OJ_DEVICE void mma_s8_k32(int32_t d[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+OJ_DEVICE void mma_u8_k32(int32_t d[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+OJ_DEVICE void mma_s8_k16(int32_t d[4], const uint32_t a[2], uint32_t b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+OJ_DEVICE void mma_u8_k16(int32_t d[4], const uint32_t a[2], uint32_t b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
+OJ_DEVICE int32_t dot4(uint32_t a, uint32_t b, int32_t c) {
+    return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
+}
+OJ_DEVICE int32_t dot2_low(uint32_t a, uint32_t b, int32_t c) {
+    int32_t d;
+    asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+OJ_DEVICE int32_t dot2_high(uint32_t a, uint32_t b, int32_t c) {
+    int32_t d;
+    asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+OJ_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+    return __byte_perm(a, b, selector);
+}
+
+OJ_DEVICE void copy_async(void* shared, const void* global) {
+    auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global)
+                 : "memory");
+}
+OJ_DEVICE void copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int newest_left>
+OJ_DEVICE void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(newest_left) : "memory");
+}
+
+OJ_DEVICE float load_half(uint16_t bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+#endif
+
+}  // namespace oj::cuda
