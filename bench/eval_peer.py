@@ -49,18 +49,26 @@ def peer(program: str, model: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+def version(program: str) -> str:
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60)
+    found = re.search(r"^version: (.*)$", done.stdout + done.stderr, re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
 def kv(codec: str) -> list[str]:
     return ["-ctk", codec, "-ctv", codec, "-fa", "on"]
 
 
-def printed(output: str) -> dict[str, float]:
-    found = {}
-    for name, pattern in LINES.items():
-        match = re.search(pattern, output, re.MULTILINE)
-        if match is None:
-            sys.exit(f"llama-perplexity printed no {name}:\n{output[-2000:]}")
-        found[name] = float(match[1])
-    return found | {"same_top": found["same_top"] / 100}
+def their_statistics(program: str, model: Path, *arguments: str) -> dict[str, float]:
+    """What a comparison prints. Its last lines are lost now and then, when the process ends before
+    its logging thread has written them."""
+    for _ in range(8):
+        output = peer(program, model, *arguments)
+        matches = {name: re.search(line, output, re.MULTILINE) for name, line in LINES.items()}
+        found = {name: float(match[1]) for name, match in matches.items() if match is not None}
+        if len(found) == len(LINES):
+            return found | {"same_top": found["same_top"] / 100}
+    sys.exit(f"llama-perplexity prints no statistics:\n{output[-2000:]}")
 
 
 def measure(program: str, model: Path) -> dict[str, Any]:
@@ -70,7 +78,7 @@ def measure(program: str, model: Path) -> dict[str, Any]:
             text = ["-f", str(TEXT), "--kl-divergence-base", str(path)]
             peer(program, model, *kv(codec), *text)
         compared = ["--kl-divergence", "--kl-divergence-base", str(files["f16"])]
-        theirs = printed(peer(program, model, *kv("q8_0"), *compared))
+        theirs = their_statistics(program, model, *kv("q8_0"), *compared)
         with LogitsFile(files["f16"]) as base:
             with LogitsFile(files["q8_0"]) as side:
                 ours = evaluate(side, base)
@@ -93,7 +101,7 @@ def main() -> int:
     record = {
         **describe(),
         "command": f"python -m bench.eval_peer {shlex.join(sys.argv[1:])}",
-        "peer": peer(args.program, models.resolve(args.model)[1], "--version").splitlines()[0],
+        "peer": version(args.program),
     }
     record["results"] = measure(args.program, models.resolve(args.model)[1])
     record["differences"] = differences(record["results"])

@@ -144,7 +144,7 @@ def test_a_run_predicts_what_the_reference_model_does() -> None:
     exact = exact[positions // 2 : positions - 1]
     exact = exact - np.log(np.exp(exact).sum(axis=1, keepdims=True))
     assert np.abs(found - exact).mean() < 0.1
-    assert np.mean(found.argmax(axis=1) == exact.argmax(axis=1)) > 0.95
+    assert np.mean(found.argmax(axis=1) == exact.argmax(axis=1)) > 0.9
 
 
 def test_a_model_against_itself_differs_by_nothing(
