@@ -1,0 +1,85 @@
+// Float rows into what matrix products read (Input): the bits of cpu/vector_kernels.h's
+// quantize256() and quantize32().
+#pragma once
+
+#include "cuda/layout.h"
+#include "cuda/platform.h"
+
+namespace oj::cuda {
+
+constexpr int lane_columns = super_group / warp_lanes;  // neighbouring columns of one lane
+
+OJ_DEVICE int largest_magnitude(const float v[lane_columns]) {
+    int largest = 0;
+    for (int i = 0; i < lane_columns; ++i) {
+        int magnitude = static_cast<int>(float_to_bits(v[i]) & 0x7fffffffu);
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
+// Codes of a lane's columns from `column`, into fragment order; returns their sum.
+OJ_DEVICE int write_codes(const float v[lane_columns], float factor, bool valid, int8_t* codes,
+                          int row, int column, int cols) {
+    int sum = 0;
+    for (int half = 0; half < lane_columns; half += 4) {
+        uint32_t word = 0;
+        for (int i = 0; i < 4; ++i) {
+            int code = quantize_code(v[half + i], factor);
+            sum += code;
+            word |= (static_cast<uint32_t>(code) & 255u) << (8 * i);
+        }
+        if (valid) {
+            int8_t* at = codes + input_code(row, column + half, cols);
+            *reinterpret_cast<uint32_t*>(at) = word;
+        }
+    }
+    return sum;
+}
+
+// One warp writes columns [first, first + 256) of a row of `cols` columns, in the forms asked for:
+// lane l has columns first + 8 l .. + 7 in v. `first` is a multiple of 256; where the row ends
+// earlier, what the lanes behind its end pass does not matter.
+OJ_DEVICE void write_input(const Input& input, const Forms& forms, int row, int cols, int first,
+                           const float v[lane_columns]) {
+    int lane = lane_index();
+    int column = first + lane * lane_columns;
+    bool valid = column < cols;
+    int64_t at = static_cast<int64_t>(row) * cols + column;
+    if (forms.values && valid) {
+        for (int i = 0; i < lane_columns; ++i)
+            input.values[at + i] = v[i];
+    }
+    int largest = largest_magnitude(v);
+    for (int width = 1; width < small_group / lane_columns; width *= 2) {
+        int other = shuffle_xor(largest, width);
+        largest = other > largest ? other : largest;
+    }
+    if (forms.group32) {
+        float magnitude = bits_to_float(static_cast<uint32_t>(largest));
+        int sum =
+            write_codes(v, quantize_factor(magnitude), valid, input.codes32, row, column, cols);
+        sum += shuffle_xor(sum, 1);
+        sum += shuffle_xor(sum, 2);
+        if (valid && lane % 4 == 0) {
+            input.sums[at / small_group] = static_cast<int16_t>(sum);
+            input.scales32[at / small_group] = quantize_scale(magnitude);
+        }
+    }
+    if (forms.group256) {
+        for (int width = small_group / lane_columns; width < warp_lanes; width *= 2) {
+            int other = shuffle_xor(largest, width);
+            largest = other > largest ? other : largest;
+        }
+        float magnitude = bits_to_float(static_cast<uint32_t>(largest));
+        int sum =
+            write_codes(v, quantize_factor(magnitude), valid, input.codes256, row, column, cols);
+        sum += shuffle_xor(sum, 1);
+        if (lane % 2 == 0) input.sums16[at / 16] = static_cast<int16_t>(sum);
+        sum += shuffle_xor(sum, 2);
+        if (lane % 4 == 0) input.sums32[at / 32] = static_cast<int16_t>(sum);
+        if (lane == 0) input.scales256[at / super_group] = quantize_scale(magnitude);
+    }
+}
+
+}  // namespace oj::cuda
