@@ -4,6 +4,7 @@
     python build.py                                  libraries into openjet_provider/_lib/
     python build.py --tests --out DIR                the programs of native/tests/ into DIR
     python build.py --sanitize address --out DIR     library and programs, instrumented (or thread)
+    python build.py --emulate --out DIR              the CUDA library with its kernels on the host
     python build.py --hash                           hash of the native sources
 
 setup.py calls `build_package` for `pip install .`, wheels and editable installs. Needs only the
@@ -178,15 +179,18 @@ def source_hash() -> str:
     return digest.hexdigest()
 
 
-def cxx_toolchain(sanitize: str | None = None) -> Toolchain:
+def cxx_toolchain(sanitize: str | None = None, emulate: bool = False) -> Toolchain:
     flags = ["-std=c++17", *HOST_FLAGS]
+    if emulate:
+        flags.append("-DOJ_EMULATE=")
     if sanitize:
         flags += ["-O1", "-g", "-fno-omit-frame-pointer", *SANITIZERS[sanitize]]
     else:
         flags.append("-O3")
     if os.environ.get("OPENJET_WERROR") == "1":
         flags.append("-Werror")
-    return Toolchain(sanitize or "cpu", find_cxx(), flags)
+    name = (sanitize or "cpu") + ("-emulate" if emulate else "")
+    return Toolchain(name, find_cxx(), flags)
 
 
 def cpu_objects(tools: Toolchain) -> list[Path]:
@@ -203,13 +207,20 @@ def build_cpu(out: Path, sanitize: str | None = None) -> dict[str, Any]:
 
 
 def build_tests(out: Path, sanitize: str | None = None) -> list[Path]:
-    """Every native/tests/*.cpp becomes one program that exits with 0 when it passes."""
-    tools = cxx_toolchain(sanitize)
-    common = cpu_objects(tools) + tools.objects(sources("cuda/emulator"))
-    programs = sources("tests")
-    for source, test in zip(programs, tools.objects(programs), strict=True):
-        link(tools.compile, [test, *common], [], out / source.stem)
-    return [out / source.stem for source in programs]
+    """Every native/tests/*.cpp becomes one program that exits with 0 when it passes.
+
+    Those named cuda_* have the CUDA backend's host code and its device code on the emulator.
+    """
+    plain, emulated = cxx_toolchain(sanitize), cxx_toolchain(sanitize, emulate=True)
+    common = cpu_objects(plain)
+    of_cuda = [source for source in sources("tests") if source.stem.startswith("cuda_")]
+    others = [source for source in sources("tests") if source not in of_cuda]
+    cuda = emulated.objects(sources("cuda", "cuda/emulator"))
+    for source, test in zip(others, plain.objects(others), strict=True):
+        link(plain.compile, [test, *common], [], out / source.stem)
+    for source, test in zip(of_cuda, emulated.objects(of_cuda), strict=True):
+        link(plain.compile, [test, *cuda, *common], [], out / source.stem)
+    return [out / source.stem for source in others + of_cuda]
 
 
 class CudaSkipped(Exception):

@@ -1,0 +1,460 @@
+#include "cuda/schedule_check.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace oj::cuda {
+
+namespace {
+
+// ---- what phases read and write ----
+
+enum class Buffer {
+    x,
+    out,
+    input,
+    rotation,
+    hidden,
+    qkv,
+    gate,
+    beta,
+    alpha,
+    key,
+    value,
+    up,
+    core,
+    query,
+    partials,
+    totals,
+    logits,
+    choices,  // scratch.chosen and what choosing leaves beside it
+    results,
+    draft_logits,
+    draft_hidden,
+    // kept between steps:
+    drawn,
+    conv,          // by layer
+    state,         // by layer
+    records,       // by layer
+    state_hidden,  // of slots and records
+    pages,         // by layer
+};
+
+constexpr const char* buffer_names[] = {
+    "x",        "out",    "input",  "rotation", "hidden",       "qkv",          "gate",
+    "beta",     "alpha",  "key",    "value",    "up",           "core",         "query",
+    "partials", "totals", "logits", "choices",  "results",      "draft_logits", "draft_hidden",
+    "drawn",    "conv",   "state",  "records",  "state_hidden", "pages"};
+
+constexpr bool is_kept(Buffer buffer) {
+    return buffer >= Buffer::drawn;
+}
+
+// May be left unread at the end of a step.
+constexpr bool may_be_left(Buffer buffer) {
+    return is_kept(buffer) || buffer == Buffer::hidden || buffer == Buffer::results ||
+           buffer == Buffer::draft_hidden;
+}
+
+enum class Mode {
+    look,    // read; the value stays
+    take,    // read for the last time
+    update,  // read and written by the same work item
+    write,   // a new value
+};
+
+struct Access {
+    Buffer buffer;
+    Mode mode;
+    int layer = 0;
+};
+
+Buffer buffer_of(Target target) {
+    constexpr Buffer buffers[] = {Buffer::qkv,    Buffer::gate,        Buffer::beta, Buffer::alpha,
+                                  Buffer::key,    Buffer::value,       Buffer::up,   Buffer::out,
+                                  Buffer::logits, Buffer::draft_logits};
+    return buffers[static_cast<int>(target)];
+}
+
+struct Visit {
+    bool has_rows, has_logits;
+    bool first_wave, last_wave;
+};
+
+std::vector<Access> accesses(const Phase& p, const Visit& v) {
+    using B = Buffer;
+    using M = Mode;
+    int state = p.delta.state_layer, kv = p.attention.kv_layer;
+    switch (p.kind) {
+        case PhaseKind::embed:
+            return {{B::x, M::write}, {B::rotation, M::write}};
+        case PhaseKind::norm_input:
+            if (p.adds == 0) return {{B::x, M::look}, {B::input, M::write}};
+            return {{B::out, M::take}, {B::x, M::update}, {B::x, M::look}, {B::input, M::write}};
+        case PhaseKind::multiply: {
+            std::vector<Access> all = {{B::input, M::take}};
+            for (int i = 0; i < p.n_matrices; ++i)
+                all.push_back({buffer_of(p.targets[i]), M::write});
+            return all;
+        }
+        case PhaseKind::delta_core: {
+            std::vector<Access> kept = {{B::conv, M::look, state},
+                                        {B::state, M::update, state},
+                                        {B::records, M::update, state}};
+            if (!v.has_rows) return kept;
+            std::vector<Access> all = {
+                {B::qkv, M::look}, {B::beta, M::take}, {B::alpha, M::take}, {B::core, M::write}};
+            all.insert(all.end(), kept.begin(), kept.end());
+            return all;
+        }
+        case PhaseKind::delta_out:
+            if (!v.has_rows) return {{B::conv, M::update, state}, {B::records, M::look, state}};
+            return {{B::core, M::take},           {B::qkv, M::take},
+                    {B::gate, M::take},           {B::conv, M::update, state},
+                    {B::records, M::look, state}, {B::input, M::write}};
+        case PhaseKind::attn_prepare:
+            if (p.kv_only != 0) {
+                return {{B::key, M::take},
+                        {B::value, M::take},
+                        {B::rotation, M::look},
+                        {B::pages, M::update, kv}};
+            }
+            return {{B::qkv, M::look},      {B::key, M::take},         {B::value, M::take},
+                    {B::rotation, M::look}, {B::pages, M::update, kv}, {B::query, M::write}};
+        case PhaseKind::attn_splits:
+            return {{B::query, M::look}, {B::pages, M::look, kv}, {B::partials, M::write}};
+        case PhaseKind::attn_fold: {  // a row's input is written in the wave of its last split
+            std::vector<Access> all = {{B::partials, M::take}, {B::qkv, M::look}};
+            all.push_back({B::totals, v.first_wave ? M::write : M::update});
+            all.push_back({B::input, v.first_wave ? M::write : M::update});
+            if (!v.last_wave) return all;
+            for (B buffer : {B::query, B::qkv, B::totals})
+                all.push_back({buffer, M::take});
+            return all;
+        }
+        case PhaseKind::act_input:
+            return {{B::gate, M::take}, {B::up, M::take}, {B::input, M::write}};
+        case PhaseKind::head_input: {
+            std::vector<Access> all = {{B::out, M::take}, {B::x, M::take}, {B::hidden, M::write}};
+            if (v.has_logits) all.push_back({B::input, M::write});
+            return all;
+        }
+        case PhaseKind::choose:
+            return {{B::logits, M::take}, {B::drawn, M::look}, {B::choices, M::write}};
+        case PhaseKind::verify: {
+            std::vector<Access> all = {{B::state_hidden, M::update}, {B::results, M::write}};
+            if (v.has_rows) all.push_back({B::hidden, M::look});
+            if (v.has_logits) all.push_back({B::choices, M::take});
+            return all;
+        }
+        case PhaseKind::mtp_join: {
+            std::vector<Access> all = {{B::x, M::write}, {B::input, M::write}};
+            if (p.draft_pass == 0) {
+                all.insert(all.end(), {{B::hidden, M::look}, {B::state_hidden, M::look}});
+            } else {
+                all.insert(all.end(), {{B::results, M::look}, {B::rotation, M::write}});
+                all.push_back({p.depth == 0 ? B::hidden : B::draft_hidden, M::look});
+            }
+            return all;
+        }
+        case PhaseKind::draft_norm:
+            return {{B::out, M::take},
+                    {B::x, M::take},
+                    {B::draft_hidden, M::write},
+                    {B::input, M::write}};
+        case PhaseKind::draft_choose:
+            return {{B::draft_logits, M::take}, {B::results, M::update}, {B::drawn, M::write}};
+    }
+    return {};
+}
+
+// ---- following values through a step ----
+
+struct Value {
+    bool present = false, read = false;
+    int writer = -1;       // entry that wrote it last
+    int last_reader = -1;  // entry that read it last
+};
+
+class Follower {
+public:
+    explicit Follower(const std::vector<bool>& barriers) : barriers_(barriers) {}
+
+    // Whether all blocks met between two entries.
+    bool ordered(int before, int after) const {
+        if (barriers_.empty()) return before < after;
+        for (int i = before; i < after; ++i) {
+            if (barriers_[i]) return true;
+        }
+        return false;
+    }
+
+    std::string visit(int entry, const Access& access) {
+        Value& value = value_of(access);
+        const std::string name = buffer_names[static_cast<int>(access.buffer)];
+        bool reads = access.mode != Mode::write, writes = access.mode >= Mode::update;
+        if (reads && !value.present) return "reads " + name + ", which holds nothing";
+        if (access.mode == Mode::write && value.present && !value.read && !is_kept(access.buffer)) {
+            return "overwrites " + name + ", which nobody has read";
+        }
+        if (value.writer >= 0 && value.writer != entry && !ordered(value.writer, entry)) {
+            return "uses " + name + " without a barrier behind its writer";
+        }
+        if (writes && value.last_reader >= 0 && value.last_reader != entry &&
+            !ordered(value.last_reader, entry)) {
+            return "writes " + name + " without a barrier behind its reader";
+        }
+        if (reads) {
+            value.read = true;
+            value.last_reader = entry;
+            if (access.mode == Mode::take) value.present = false;
+        }
+        if (writes) {
+            value.present = true;
+            value.read = access.mode == Mode::update;
+            if (access.mode == Mode::update && !is_kept(access.buffer)) value.read = false;
+            value.writer = entry;
+        }
+        return "";
+    }
+
+    std::string leftovers() const {
+        for (const auto& [key, value] : values_) {
+            if (value.present && !value.read && !may_be_left(key.first)) {
+                return std::string(buffer_names[static_cast<int>(key.first)]) + " is never read";
+            }
+        }
+        return "";
+    }
+
+private:
+    Value& value_of(const Access& access) {
+        auto [found, is_new] = values_.try_emplace({access.buffer, access.layer});
+        if (is_new && is_kept(access.buffer)) found->second = {true, true, -1, -1};
+        return found->second;
+    }
+
+    const std::vector<bool>& barriers_;
+    std::map<std::pair<Buffer, int>, Value> values_;
+};
+
+std::string where(int entry, const Phase& p) {
+    return "entry " + std::to_string(entry) + " (phase kind " +
+           std::to_string(static_cast<int>(p.kind)) + "): ";
+}
+
+// ---- which weights, with which inputs ----
+
+struct Use {
+    const Tensor* tensor;
+    Target target;
+};
+
+std::vector<Use> layer_uses(const Layer& l) {
+    if (l.kind == LayerKind::delta_net) {
+        return {{&l.attn_qkv, Target::qkv},  {&l.attn_gate, Target::gate},
+                {&l.ssm_beta, Target::beta}, {&l.ssm_alpha, Target::alpha},
+                {&l.ssm_out, Target::out},   {&l.ffn_gate, Target::gate},
+                {&l.ffn_up, Target::up},     {&l.ffn_down, Target::out}};
+    }
+    return {{&l.attn_q, Target::qkv},      {&l.attn_k, Target::key},    {&l.attn_v, Target::value},
+            {&l.attn_output, Target::out}, {&l.ffn_gate, Target::gate}, {&l.ffn_up, Target::up},
+            {&l.ffn_down, Target::out}};
+}
+
+std::vector<Use> expected_uses(const Model& model, const Tensor* draft_head) {
+    std::vector<Use> uses;
+    auto add = [&](const std::vector<Use>& more) {
+        uses.insert(uses.end(), more.begin(), more.end());
+    };
+    for (const Layer& layer : model.layers)
+        add(layer_uses(layer));
+    add({{&model.output, Target::logits}});
+    if (draft_head == nullptr) return uses;
+    const Mtp& mtp = *model.mtp;
+    add({{&mtp.eh_proj, Target::out},
+         {&mtp.layer.attn_k, Target::key},
+         {&mtp.layer.attn_v, Target::value}});
+    for (int depth = 0; depth < OJ_MAX_DRAFTS; ++depth) {
+        add({{&mtp.eh_proj, Target::out}});
+        add(layer_uses(mtp.layer));
+        add({{draft_head, Target::draft_logits}});
+    }
+    return uses;
+}
+
+int input_width(const Phase& p, const Dims& d) {
+    switch (p.kind) {
+        case PhaseKind::norm_input:
+        case PhaseKind::head_input:
+        case PhaseKind::draft_norm:
+            return d.n_embd;
+        case PhaseKind::delta_out:
+            return d.v_channels();
+        case PhaseKind::attn_fold:
+            return d.q_rows();
+        case PhaseKind::act_input:
+            return d.n_ff;
+        case PhaseKind::mtp_join:
+            return 2 * d.n_embd;
+        default:
+            return 0;
+    }
+}
+
+bool offers(const Forms& forms, int type) {
+    switch (block_type_info(static_cast<BlockType>(type)).block_elements) {
+        case 1:
+            return forms.values != 0;
+        case small_group:
+            return forms.group32 != 0;
+        default:
+            return forms.group256 != 0;
+    }
+}
+
+bool same_matrix(const Matrix& m, const Tensor& t, const uint8_t* data) {
+    int64_t whole = m.n_segments == 1 ? t.cols : int64_t{k_segment};
+    bool segmented = m.n_segments == 1 || m.n_segments == (t.cols + k_segment - 1) / k_segment;
+    return m.data == data && m.type == static_cast<int>(t.type) && m.rows == t.rows &&
+           m.cols == t.cols && m.n_tiles == n_tiles(t) && segmented &&
+           m.tile_bytes == packed_tile_bytes(t.type, t.cols) &&
+           m.segment_bytes == packed_tile_bytes(t.type, whole);
+}
+
+// The products that a phase reads were last made in these shapes.
+std::string check_shapes(const Phase& p, std::map<Target, std::pair<int, int>>* made) {
+    for (int i = 0; i < p.n_products; ++i) {
+        const ProductShape& shape = p.products[i];
+        std::pair<int, int> value = {shape.rows, shape.n_segments};
+        if (p.kind == PhaseKind::multiply) {
+            (*made)[shape.target] = value;
+        } else if ((*made)[shape.target] != value) {
+            return "a product is read in another shape than it was made in";
+        }
+    }
+    return "";
+}
+
+}  // namespace
+
+std::string check_program(const Model& model, const WeightAddresses& weights,
+                          const Program& program, const Tensor* draft_head) {
+    Dims dims = dims_of(model, draft_head != nullptr);
+    std::vector<Use> uses = expected_uses(model, draft_head);
+    std::map<Target, std::pair<int, int>> made;
+    size_t used = 0;
+    int width = 0, state_layers = 0, kv_layers = 0;
+    Forms forms = {};
+    for (size_t i = 0; i < program.phases.size(); ++i) {
+        const Phase& p = program.phases[i];
+        auto fault = [&](const std::string& what) { return where(static_cast<int>(i), p) + what; };
+        if (std::string shape = check_shapes(p, &made); !shape.empty()) return fault(shape);
+        if (input_width(p, dims) > 0) {
+            width = input_width(p, dims);
+            forms = p.forms;
+        }
+        bool main = p.draft_pass == 0;
+        if (p.kind == PhaseKind::delta_core && p.delta.state_layer != state_layers++)
+            return fault("takes another layer's state");
+        if (p.kind == PhaseKind::delta_out && p.delta.state_layer != state_layers - 1)
+            return fault("takes another layer's state");
+        if (p.kind == PhaseKind::attn_prepare &&
+            p.attention.kv_layer != (main ? kv_layers++ : dims.n_kv_layers - 1))
+            return fault("takes another layer's pages");
+        if (p.kind != PhaseKind::multiply) continue;
+        for (int m = 0; m < p.n_matrices; ++m) {
+            if (used == uses.size()) return fault("multiplies with something more");
+            const Use& use = uses[used++];
+            const Matrix& matrix = p.matrices[m];
+            if (!same_matrix(matrix, *use.tensor, weights.matrix(*use.tensor)))
+                return fault("does not multiply with " + use.tensor->name);
+            if (p.targets[m] != use.target) return fault(use.tensor->name + " has another target");
+            if (matrix.cols != width)
+                return fault(use.tensor->name + " has an input of other width");
+            if (!offers(forms, matrix.type))
+                return fault(use.tensor->name + " reads a form that its input lacks");
+        }
+    }
+    if (used < uses.size()) return uses[used].tensor->name + " is not multiplied with";
+    if (state_layers != dims.n_delta_layers) return "a layer's state is not advanced";
+    if (kv_layers != dims.n_kv_layers) return "a layer's pages are not written";
+    return "";
+}
+
+std::string check_sequence(const Program& program, const std::vector<SequenceEntry>& sequence,
+                           const StepShape& shape, const std::vector<bool>& barriers) {
+    Follower follower(barriers);
+    int n = static_cast<int>(sequence.size());
+    SequenceEntry before = {-1, 0};
+    for (int i = 0; i < n; ++i) {
+        const SequenceEntry& entry = sequence[i];
+        if (entry.phase < 0 || entry.phase >= static_cast<int>(program.phases.size()))
+            return "entry " + std::to_string(i) + " names no phase";
+        const Phase& p = program.phases[entry.phase];
+        bool is_draft = p.draft_pass != 0;
+        int waves = is_draft ? shape.draft_waves : shape.waves;
+        bool in_turn = entry.wave == 0 ? entry.phase > before.phase
+                       : p.kind == PhaseKind::attn_splits
+                           ? entry.phase + 1 == before.phase && entry.wave == before.wave + 1
+                           : entry.phase == before.phase + 1 && entry.wave == before.wave;
+        if (!in_turn) return where(i, p) + "out of turn";
+        Visit visit = {shape.n_rows > 0, shape.n_logits > 0, entry.wave == 0,
+                       entry.wave == waves - 1};
+        for (const Access& access : accesses(p, visit)) {
+            std::string fault = follower.visit(i, access);
+            if (!fault.empty()) return where(i, p) + fault;
+        }
+        before = entry;
+    }
+    return follower.leftovers();
+}
+
+std::vector<UnitRange> partition(const Phase& phase, int n_blocks) {
+    std::vector<UnitRange> warps;
+    int n_warps = n_blocks * block_warps;
+    for (int warp = 0; warp < n_warps; ++warp)
+        warps.push_back(warp_units(phase, warp, n_warps));
+    return warps;
+}
+
+std::string check_partition(const Phase& phase, const std::vector<UnitRange>& warps) {
+    Unit at = {0, 0, 0};
+    const Unit end = {phase.n_matrices, 0, 0};
+    int64_t largest = 0, matrix_at = 0, block = 0;
+    std::vector<int64_t> bytes(warps.size());
+    for (size_t w = 0; w < warps.size(); ++w) {
+        const UnitRange& range = warps[w];
+        std::string name = "warp " + std::to_string(w);
+        if (!same_unit(range.first, at)) return name + " does not begin where the one before ends";
+        while (!same_unit(at, range.end)) {
+            if (same_unit(at, end)) return name + " goes past the last unit";
+            const Matrix& m = phase.matrices[at.matrix];
+            if (unit_offset(m, at) != matrix_at) return name + " leaves out bytes";
+            int64_t size = unit_bytes(m, at);
+            if (size <= 0) return name + " has an empty unit";
+            largest = std::max(largest, size);
+            bytes[w] += size;
+            matrix_at += size;
+            Unit next = next_unit(phase, at);
+            if (next.matrix != at.matrix) {
+                if (matrix_at != matrix_bytes(m)) return name + " leaves out a matrix's end";
+                matrix_at = 0;
+            }
+            at = next;
+        }
+    }
+    if (!same_unit(at, end)) return "units are left over";
+    int64_t total = weight_bytes(phase), n = static_cast<int64_t>(warps.size());
+    for (int64_t w = 0; w < n; ++w) {
+        if (bytes[w] * n > total + largest * n)
+            return "warp " + std::to_string(w) + " has more than its share and a unit";
+        block = w % block_warps == 0 ? bytes[w] : block + bytes[w];
+        if (w % block_warps == block_warps - 1 && block * n > total * block_warps + largest * n)
+            return "the block of warp " + std::to_string(w) + " has more than its share and a unit";
+    }
+    return "";
+}
+
+}  // namespace oj::cuda

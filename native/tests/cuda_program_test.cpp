@@ -1,0 +1,222 @@
+// The schedule of the CUDA backend, proved without a device: for the block counts of an RTX 3090,
+// RTX 4090, H200 and RTX 5090, and with mutations that must be found.
+#include <cstdio>
+#include <functional>
+
+#include "cuda/schedule_check.h"
+#include "model_shapes.h"
+
+namespace oj::cuda {
+namespace {
+
+int failures = 0;
+
+void expect(bool ok, const std::string& what) {
+    if (ok) return;
+    std::printf("FAILED: %s\n", what.c_str());
+    ++failures;
+}
+
+void expect_right(const std::string& fault, const std::string& what) {
+    expect(fault.empty(), what + ": " + fault);
+}
+
+void expect_found(const std::string& fault, const std::string& what) {
+    expect(!fault.empty(), what + " is not found");
+}
+
+// Device addresses that are the host's.
+class SameAddresses : public WeightAddresses {
+public:
+    const uint8_t* matrix(const Tensor& tensor) const override { return tensor.data; }
+    const float* vector(const Tensor& tensor) const override {
+        return reinterpret_cast<const float*>(tensor.data);
+    }
+};
+
+struct Case {
+    Model model;
+    Tensor draft_head;
+    Program program;
+
+    explicit Case(Model&& shape) : model(std::move(shape)) {
+        draft_head = model.mtp->head;
+        draft_head.rows = draft_head.rows / 6 + 3;  // a reduced, ragged one
+        program = make_program(model, SameAddresses(), &draft_head);
+    }
+
+    std::string check() const {
+        return check_program(model, SameAddresses(), program, &draft_head);
+    }
+};
+
+const StepShape shapes[] = {
+    {1, 1, 1, 0, 0},                      // one row
+    {3, 3, 1, 2, 1},                      // drafts
+    {24, 24, 2, 8, 2}, {64, 1, 5, 1, 1},  // a prompt chunk
+    {64, 0, 3, 0, 0},                     // no logits
+    {0, 0, 0, 0, 0},                      // only folds
+};
+
+void test_schedules(const Case& c) {
+    expect_right(c.check(), "program");
+    for (const StepShape& shape : shapes) {
+        auto sequence = c.program.sequence(shape);
+        expect_right(check_sequence(c.program, sequence, shape), "sequence");
+    }
+    Program no_mtp = make_program(c.model, SameAddresses(), nullptr);
+    expect_right(check_program(c.model, SameAddresses(), no_mtp, nullptr), "program without MTP");
+    expect_right(check_sequence(no_mtp, no_mtp.sequence(shapes[0]), shapes[0]), "without MTP");
+}
+
+// Every sequence with one entry fewer, or two in each other's place.
+void test_mutated_sequences(const Case& c) {
+    for (const StepShape& shape : shapes) {
+        auto sequence = c.program.sequence(shape);
+        for (size_t i = 0; i < sequence.size(); ++i) {
+            std::string name = "entry " + std::to_string(i) + " of a step of " +
+                               std::to_string(shape.n_rows) + " rows";
+            auto fewer = sequence;
+            fewer.erase(fewer.begin() + static_cast<long>(i));
+            // What a step leaves in its slots, and the last values for others, has no reader in it.
+            PhaseKind kind = c.program.phases[sequence[i].phase].kind;
+            bool is_last = kind == PhaseKind::draft_choose || kind == PhaseKind::verify ||
+                           (shape.n_rows == 0 && kind != PhaseKind::verify) ||
+                           (kind == PhaseKind::attn_prepare &&
+                            c.program.phases[sequence[i].phase].kv_only != 0);
+            if (!is_last) expect_found(check_sequence(c.program, fewer, shape), name + " dropped");
+            if (i == 0) continue;
+            auto swapped = sequence;
+            std::swap(swapped[i - 1], swapped[i]);
+            expect_found(check_sequence(c.program, swapped, shape), name + " swapped");
+            auto twice = sequence;
+            twice.insert(twice.begin() + static_cast<long>(i), sequence[i]);
+            expect_found(check_sequence(c.program, twice, shape), name + " twice");
+            // The MTP store pass shares nothing with choosing before it and verification behind it.
+            PhaseKind last = c.program.phases[sequence[i - 1].phase].kind;
+            if (last == PhaseKind::choose && kind == PhaseKind::mtp_join) continue;
+            if (last == PhaseKind::attn_prepare && kind == PhaseKind::verify) continue;
+            if (shape.n_rows == 0 && kind != PhaseKind::delta_out) continue;
+            std::vector<bool> barriers(sequence.size(), true);
+            barriers[i - 1] = false;
+            expect_found(check_sequence(c.program, sequence, shape, barriers),
+                         name + " without a barrier before it");
+        }
+    }
+}
+
+struct Mutation {
+    const char* what;
+    std::function<void(Program&)> spoil;
+};
+
+Phase& find(Program& program, PhaseKind kind, int skip = 0) {
+    for (Phase& p : program.phases) {
+        if (p.kind == kind && skip-- == 0) return p;
+    }
+    return program.phases[0];
+}
+
+void test_mutated_programs() {
+    const Mutation mutations[] = {
+        {"an exchanged matrix",
+         [](Program& p) {
+             std::swap(find(p, PhaseKind::multiply, 2).matrices[0],
+                       find(p, PhaseKind::multiply, 2).matrices[1]);
+         }},
+        {"an exchanged target",
+         [](Program& p) {
+             std::swap(find(p, PhaseKind::multiply, 2).targets[0],
+                       find(p, PhaseKind::multiply, 2).targets[1]);
+         }},
+        {"a matrix left out", [](Program& p) { --find(p, PhaseKind::multiply).n_matrices; }},
+        {"a matrix with fewer rows",
+         [](Program& p) { --find(p, PhaseKind::multiply).matrices[0].rows; }},
+        {"a matrix with fewer tiles",
+         [](Program& p) { --find(p, PhaseKind::multiply, 3).matrices[0].n_tiles; }},
+        {"another segment size",
+         [](Program& p) { find(p, PhaseKind::multiply, 3).matrices[0].segment_bytes -= 64; }},
+        {"another layer's state",
+         [](Program& p) { ++find(p, PhaseKind::delta_core).delta.state_layer; }},
+        {"another layer's pages",
+         [](Program& p) { ++find(p, PhaseKind::attn_prepare).attention.kv_layer; }},
+        {"a form that is missing", [](Program& p) { find(p, PhaseKind::act_input).forms = {}; }},
+        {"a product of another shape",
+         [](Program& p) { ++find(p, PhaseKind::norm_input, 3).products[0].n_segments; }},
+        {"two phases exchanged",
+         [](Program& p) {
+             std::swap(find(p, PhaseKind::multiply, 1), find(p, PhaseKind::multiply, 5));
+         }},
+    };
+    for (const Mutation& mutation : mutations) {
+        Case spoiled(test::shape_mixed());
+        mutation.spoil(spoiled.program);
+        expect_found(spoiled.check(), mutation.what);
+    }
+}
+
+void test_partitions(const Case& c) {
+    for (int blocks : {82, 128, 132, 170, 1}) {
+        for (const Phase& p : c.program.phases) {
+            if (p.kind != PhaseKind::multiply || p.depth > 0) continue;
+            expect_right(check_partition(p, partition(p, blocks)),
+                         "partition over " + std::to_string(blocks) + " blocks");
+        }
+    }
+}
+
+void test_mutated_partitions(const Case& c) {
+    for (const Phase& p : c.program.phases) {
+        if (p.kind != PhaseKind::multiply || p.depth > 0) continue;
+        auto warps = partition(p, 132);
+        size_t w = warps.size() / 2;
+        while (same_unit(warps[w].first, warps[w].end))
+            ++w;
+        auto lost = warps;
+        lost[w].first = next_unit(p, lost[w].first);
+        expect_found(check_partition(p, lost), "a lost unit");
+        auto twice = warps;
+        twice[w].end = warps[w].first;
+        twice[w].first = warps[w - 1].first;
+        expect_found(check_partition(p, twice), "a doubled unit");
+        auto greedy = warps;  // one warp takes the whole rest
+        greedy[w].end = {p.n_matrices, 0, 0};
+        for (size_t i = w + 1; i < greedy.size(); ++i)
+            greedy[i] = {greedy[w].end, greedy[w].end};
+        expect_found(check_partition(p, greedy), "a warp with too much");
+    }
+}
+
+// A step streams the file's matrices once, token_embd left out.
+void test_bytes(const Case& c) {
+    int64_t main = 0, draft = 0;
+    for (const Phase& p : c.program.phases) {
+        if (p.kind != PhaseKind::multiply) continue;
+        bool in_step = &p - c.program.phases.data() <= c.program.output;
+        if (in_step) main += weight_bytes(p);
+        if (p.draft_pass != 0 && p.depth == 0) draft += weight_bytes(p);
+    }
+    std::printf("27B: %.3f GB a step, %.3f GB a draft pass (packed)\n", main / 1e9, draft / 1e9);
+    expect(main > 15.8e9 && main < 16.3e9, "bytes of a step");
+}
+
+}  // namespace
+
+int run() {
+    Case large(test::shape_27b()), mixed(test::shape_mixed());
+    test_schedules(large);
+    test_schedules(mixed);
+    test_mutated_sequences(mixed);
+    test_mutated_programs();
+    test_partitions(large);
+    test_partitions(mixed);
+    test_mutated_partitions(large);
+    test_bytes(large);
+    return failures == 0 ? 0 : 1;
+}
+
+}  // namespace oj::cuda
+
+int main() {
+    return oj::cuda::run();
+}
