@@ -99,7 +99,10 @@ public:
             block_ = philox(seed_, position_, purpose_, index);
             index_ = index;
         }
-        return gumbel(block_.word[id & 3]);
+        // Selected, not indexed: a device would keep an indexed array in memory.
+        const uint32_t low = id & 1 ? block_.word[1] : block_.word[0];
+        const uint32_t high = id & 1 ? block_.word[3] : block_.word[2];
+        return gumbel(id & 2 ? high : low);
     }
 
 private:

@@ -1,0 +1,510 @@
+// Choosing tokens, one block a row: engine/sampling.h with its loops over ids shared among the
+// block's threads. Every sum here is an integer and everything else a maximum, so the bits are
+// those of the plain loops. Members of a filtered set stay in the list of candidate ids; the cutoff
+// says which of them still count.
+#pragma once
+
+#include "cuda/phase.h"
+#include "cuda/platform.h"
+
+namespace oj::cuda {
+
+constexpr int most_extra = 2 * OJ_MAX_DRAFTS + 1;  // tokens of this step that penalties count
+
+// Shared memory of one block.
+struct SampleShared {
+    uint64_t bins[kSelectBins];
+    int64_t sums[block_warps];
+    float values[block_warps];
+    int32_t ids[block_warps];
+    int32_t counts[block_warps];
+    int64_t before;  // of a selection: held by smaller keys
+    uint32_t bin;
+    int32_t nth;
+    int32_t n_extra;
+    int32_t extra[most_extra];
+};
+static_assert(sizeof(SampleShared) <= phase_shared_bytes, "a block's shared memory");
+
+// ------------------------------------------------------------- reductions over the block
+
+struct Candidate {
+    float value;
+    int32_t id;
+};
+
+constexpr Candidate no_candidate = {-INFINITY, kEveryId};
+
+OJ_DEVICE Candidate better(Candidate a, Candidate b) {
+    return b.value > a.value || (b.value == a.value && b.id < a.id) ? b : a;
+}
+
+// The largest value, lowest id first; every thread gets it.
+OJ_DEVICE Candidate block_best(Candidate mine, SampleShared& s) {
+    for (int width = warp_lanes / 2; width > 0; width /= 2) {
+        Candidate other = {shuffle_xor(mine.value, width), shuffle_xor(mine.id, width)};
+        mine = better(mine, other);
+    }
+    block_sync();
+    if (lane_index() == 0) {
+        s.values[warp_index()] = mine.value;
+        s.ids[warp_index()] = mine.id;
+    }
+    block_sync();
+    for (int w = 0; w < block_warps; ++w)
+        mine = better(mine, Candidate{s.values[w], s.ids[w]});
+    return mine;
+}
+
+OJ_DEVICE int64_t block_sum(int64_t mine, SampleShared& s) {
+    mine = warp_sum(mine);
+    block_sync();
+    if (lane_index() == 0) s.sums[warp_index()] = mine;
+    block_sync();
+    int64_t sum = 0;
+    for (int w = 0; w < block_warps; ++w)
+        sum += s.sums[w];
+    return sum;
+}
+
+// What the warps before this one counted, and in *total what all did.
+OJ_DEVICE int32_t counted_before(int32_t count, int32_t* total, SampleShared& s) {
+    block_sync();
+    if (lane_index() == 0) s.counts[warp_index()] = count;
+    block_sync();
+    int32_t before = 0;
+    *total = 0;
+    for (int w = 0; w < block_warps; ++w) {
+        before += w < warp_index() ? s.counts[w] : 0;
+        *total += s.counts[w];
+    }
+    return before;
+}
+
+// ------------------------------------------------------------- logits -> scores
+
+OJ_DEVICE void penalize(const StepView& step, const Run& run, float* scores,
+                        const SampleShared& s) {
+    const int32_t* ids = step.penalty_ids + run.first_penalty;
+    const int32_t* counts = step.penalty_counts + run.first_penalty;
+    for (int k = thread_index(); k < run.n_penalty; k += block_threads) {
+        int32_t count = counts[k];
+        for (int e = 0; e < s.n_extra; ++e)
+            count += s.extra[e] == ids[k];
+        scores[ids[k]] = penalized(scores[ids[k]], run.sampling, count);
+    }
+    int e = thread_index();
+    if (e >= s.n_extra) return;
+    int32_t id = s.extra[e], count = 0;
+    for (int k = 0; k < e; ++k)
+        if (s.extra[k] == id) return;
+    for (int k = 0; k < run.n_penalty; ++k)
+        if (ids[k] == id) return;
+    for (int k = e; k < s.n_extra; ++k)
+        count += s.extra[k] == id;
+    scores[id] = penalized(scores[id], run.sampling, count);
+}
+
+// Bias, penalties and mask, in place.
+OJ_DEVICE void adjust_scores(const Context& c, const StepView& step, const Run& run,
+                             const uint32_t* mask, float* scores, SampleShared& s) {
+    block_sync();
+    if (thread_index() == 0) {
+        for (int k = 0; k < run.sampling.n_bias; ++k) {
+            int at = run.first_bias + k;
+            scores[step.bias_ids[at]] += step.bias_values[at];
+        }
+    }
+    block_sync();
+    if (has_penalties(run.sampling)) penalize(step, run, scores, s);
+    block_sync();
+    if (mask == nullptr) return;
+    for (int i = thread_index(); i < c.dims.n_vocab; i += block_threads) {
+        if (!(mask[i >> 5] >> (i & 31) & 1u)) scores[i] = -INFINITY;
+    }
+    block_sync();
+}
+
+// ------------------------------------------------------------- filters
+
+OJ_DEVICE Candidate best_score(const float* scores, int32_t n_vocab, SampleShared& s) {
+    Candidate mine = no_candidate;
+    for (int i = thread_index(); i < n_vocab; i += block_threads) {
+        if (scores[i] > mine.value) mine = {scores[i], i};
+    }
+    mine = block_best(mine, s);
+    return mine.id == kEveryId ? Candidate{mine.value, 0} : mine;
+}
+
+OJ_DEVICE bool is_member(const Distribution& d, float scaled, int32_t id) {
+    return !(scaled < d.cutoff.score || (scaled == d.cutoff.score && id > d.cutoff.id));
+}
+
+OJ_DEVICE int64_t members_mass(const Distribution& d, SampleShared& s) {
+    int64_t mass = 0;
+    for (int k = thread_index(); k < d.n_ids; k += block_threads) {
+        float scaled = d.scaled(d.ids[k]);
+        if (is_member(d, scaled, d.ids[k])) mass += token_mass(scaled);
+    }
+    return block_sum(mass, s);
+}
+
+// The first bin at which the sum, from `before` on, reaches the target: s.bin and s.before (of the
+// bins below it); n_bins if none does. By the first warp; each lane has n_bins / 32 bins.
+OJ_DEVICE void find_bin(uint32_t n_bins, int64_t before, int64_t target, SampleShared& s) {
+    if (warp_index() != 0) return;
+    int lane = lane_index();
+    uint32_t each = n_bins / warp_lanes, first = lane * each;
+    int64_t own = 0;
+    for (uint32_t b = first; b < first + each; ++b)
+        own += static_cast<int64_t>(s.bins[b]);
+    int64_t sum = own;
+    for (int width = 1; width < warp_lanes; width *= 2) {
+        int64_t below = shuffle_up(sum, width);
+        if (lane >= width) sum += below;
+    }
+    uint32_t reached = warp_ballot(before + sum >= target);
+    if (reached == 0) {
+        if (lane == 0) s.bin = n_bins;
+        return;
+    }
+    if ((reached & (0u - reached)) != 1u << lane) return;
+    before += sum - own;
+    uint32_t b = first;
+    while (before + static_cast<int64_t>(s.bins[b]) < target)
+        before += static_cast<int64_t>(s.bins[b++]);
+    s.bin = b;
+    s.before = before;
+}
+
+// This warp's piece of a list of n.
+struct Piece {
+    int begin, end;
+};
+OJ_DEVICE Piece warp_piece(int n) {
+    int each = (n + block_warps - 1) / block_warps, begin = warp_index() * each;
+    begin = begin < n ? begin : n;
+    return {begin, begin + each < n ? begin + each : n};
+}
+
+// The need-th member (from 1, the last if there are fewer) whose key is `key`, in ascending ids.
+OJ_DEVICE int32_t nth_equal(const Distribution& d, uint32_t key, int64_t need, SampleShared& s) {
+    Piece piece = warp_piece(d.n_ids);
+    auto matches = [&](int k) {
+        if (k >= piece.end) return false;
+        float scaled = d.scaled(d.ids[k]);
+        return is_member(d, scaled, d.ids[k]) && order_key(scaled) == key;
+    };
+    int32_t count = 0, total;
+    for (int k = piece.begin; k < piece.end; k += warp_lanes)
+        count += count_bits(warp_ballot(matches(k + lane_index())));
+    int32_t before = counted_before(count, &total, s);
+    if (need > total) need = total;
+    if (before < need && need <= before + count) {
+        for (int k = piece.begin; k < piece.end; k += warp_lanes) {
+            bool match = matches(k + lane_index());
+            uint32_t found = warp_ballot(match);
+            int32_t rank = before + 1 + count_bits(found & ((1u << lane_index()) - 1u));
+            if (match && rank == need) s.nth = d.ids[k + lane_index()];
+            before += count_bits(found);
+        }
+    }
+    block_sync();
+    return s.nth;
+}
+
+// Keeps the shortest prefix of d's set that holds `target` (tokens, or mass), by radix selection.
+OJ_DEVICE void keep_prefix(Distribution* d, bool by_mass, int64_t target, SampleShared& s) {
+    int64_t before = 0;
+    uint32_t prefix = 0;
+    for (int shift = 20; shift >= 0; shift -= 10) {
+        int width = shift == 20 ? 11 : 10;
+        uint32_t n_bins = 1u << width;
+        block_sync();
+        for (uint32_t b = thread_index(); b < n_bins; b += block_threads)
+            s.bins[b] = 0;
+        block_sync();
+        for (int k = thread_index(); k < d->n_ids; k += block_threads) {
+            float scaled = d->scaled(d->ids[k]);
+            if (!is_member(*d, scaled, d->ids[k])) continue;
+            uint32_t key = order_key(scaled) >> shift;
+            if (key >> width != prefix) continue;
+            uint64_t add = static_cast<uint64_t>(by_mass ? token_mass(scaled) : 1);
+            atomic_add(&s.bins[key & (n_bins - 1)], add);
+        }
+        block_sync();
+        find_bin(n_bins, before, target, s);
+        block_sync();
+        if (s.bin == n_bins) return;  // the whole set holds less
+        before = s.before;
+        prefix = prefix << width | s.bin;
+    }
+    float scaled = bits_to_float(prefix | (prefix != 0 ? 0x80000000u : 0u));
+    int64_t each = by_mass ? token_mass(scaled) : 1;
+    int64_t need = each > 0 ? (target - before + each - 1) / each : INT64_MAX;
+    int32_t last = nth_equal(*d, prefix, need, s);
+    d->cutoff = Cutoff{d->scaled(last), last};
+}
+
+// Ascending ids of the scores above `least`, and their number.
+OJ_DEVICE int32_t list_above(const float* scores, int32_t n_vocab, float least, int32_t* ids,
+                             SampleShared& s) {
+    Piece piece = warp_piece(n_vocab);
+    int32_t count = 0, total;
+    for (int i = piece.begin; i < piece.end; i += warp_lanes) {
+        int at = i + lane_index();
+        count += count_bits(warp_ballot(at < piece.end && scores[at] > least));
+    }
+    int32_t to = counted_before(count, &total, s);
+    for (int i = piece.begin; i < piece.end; i += warp_lanes) {
+        int at = i + lane_index();
+        bool is_above = at < piece.end && scores[at] > least;
+        uint32_t found = warp_ballot(is_above);
+        if (is_above) ids[to + count_bits(found & ((1u << lane_index()) - 1u))] = at;
+        to += count_bits(found);
+    }
+    block_sync();
+    return total;
+}
+
+// As oj::make_distribution.
+OJ_DEVICE Distribution filtered(const float* scores, int32_t* ids, int32_t n_vocab, float max,
+                                const oj_sampling& sampling, SampleShared& s) {
+    Distribution d{scores, max, sampling.temperature, {-INFINITY, -1}, 0, ids, 0};
+    float least = fmaf(kLeastScore - 0.5f, sampling.temperature, max);
+    d.n_ids = list_above(scores, n_vocab, least, ids, s);
+    int32_t n = d.n_ids;
+    if (sampling.top_k > 0 && sampling.top_k < n) keep_prefix(&d, false, sampling.top_k, s);
+    if (sampling.top_p < 1.0f) {
+        double part = static_cast<double>(sampling.top_p) * static_cast<double>(members_mass(d, s));
+        int64_t target = static_cast<int64_t>(part);
+        keep_prefix(&d, true, target > 0 ? target : 1, s);
+    }
+    if (sampling.min_p > 0.0f) {
+        float least_scaled = log_f32(sampling.min_p);
+        if (least_scaled > d.cutoff.score) d.cutoff = Cutoff{least_scaled, kEveryId};
+    }
+    d.mass = members_mass(d, s);
+    return d;
+}
+
+// ------------------------------------------------------------- choices
+
+OJ_DEVICE int32_t choose_member(const Distribution& d, Noise noise, SampleShared& s) {
+    Candidate mine = no_candidate;
+    for (int k = thread_index(); k < d.n_ids; k += block_threads) {
+        int32_t id = d.ids[k];
+        float scaled = d.scaled(id);
+        if (!is_member(d, scaled, id) || scaled + kMaxGumbel < mine.value) continue;
+        float candidate = scaled + noise.at(id);
+        if (candidate > mine.value) mine = {candidate, id};
+    }
+    mine = block_best(mine, s);
+    return mine.id == kEveryId ? 0 : mine.id;
+}
+
+OJ_DEVICE int32_t choose_rest(const Distribution& p, const Distribution* q, int32_t draft,
+                              Noise noise, SampleShared& s) {
+    Candidate mine = no_candidate;
+    for (int k = thread_index(); k < p.n_ids; k += block_threads) {
+        int32_t id = p.ids[k];
+        if (!is_member(p, p.scaled(id), id)) continue;
+        double rest = p.probability(id) - draft_probability(q, draft, id);
+        if (!(rest > 0.0)) continue;
+        float candidate = log_f32(static_cast<float>(rest)) + noise.at(id);
+        if (candidate > mine.value) mine = {candidate, id};
+    }
+    mine = block_best(mine, s);
+    return mine.id == kEveryId ? choose_member(p, noise, s) : mine.id;
+}
+
+// ------------------------------------------------------------- log-probabilities
+
+OJ_DEVICE void report_logprob(const float* scores, int32_t n_vocab, float max, int32_t token,
+                              int32_t n_top, oj_logprob* out, SampleShared& s) {
+    int64_t mass = 0;
+    for (int i = thread_index(); i < n_vocab; i += block_threads)
+        mass += token_mass(scores[i] - max);
+    mass = block_sum(mass, s);
+    float log_sum = log_f32(static_cast<float>(mass)) - kLogMassUnit;
+    bool is_first = thread_index() == 0;
+    if (is_first) out->logprob = scores[token] - max - log_sum;
+    Candidate last = {INFINITY, -1};
+    int n = 0;
+    for (; n < n_top; ++n) {  // the best one behind the last
+        Candidate mine = no_candidate;
+        for (int i = thread_index(); i < n_vocab; i += block_threads) {
+            bool is_behind = scores[i] < last.value || (scores[i] == last.value && i > last.id);
+            if (is_behind && scores[i] > mine.value) mine = {scores[i], i};
+        }
+        last = block_best(mine, s);
+        if (last.id == kEveryId) break;
+        if (is_first) {
+            out->top_ids[n] = last.id;
+            out->top_logprobs[n] = last.value - max - log_sum;
+        }
+    }
+    if (is_first) out->n_top = n;
+}
+
+// ------------------------------------------------------------- phases
+
+// The token that a sampled row chooses or accepts, by the rule of oj::choose_row.
+OJ_DEVICE int32_t chosen_token(const Context& c, const Run& run, int r, Candidate likeliest,
+                               const float* scores, int32_t* ids, SampleShared& s) {
+    const oj_sampling& sampling = run.sampling;
+    if (sampling.temperature == 0.0f) return likeliest.id;
+    int32_t position = run.position + run.n_certain + r;
+    Distribution p = filtered(scores, ids, c.dims.n_vocab, likeliest.value, sampling, s);
+    if (is_coupled(sampling))
+        return choose_member(p, Noise(sampling.seed, position, Purpose::choice), s);
+    if (r == run.n_sampled - 1)
+        return choose_member(p, Noise(sampling.seed, position, Purpose::bonus), s);
+    bool is_drawn = run.draft_source == OJ_DRAFT_MTP;
+    const Distribution* q = is_drawn ? c.scratch.drawn + run.slot * OJ_MAX_DRAFTS + r : nullptr;
+    int32_t draft = c.step.rows[run.first_row + run.n_certain + r].token;
+    double u = uniform(sampling.seed, static_cast<uint32_t>(position), Purpose::accept);
+    if (accept_draft(p, q, draft, u)) return draft;
+    return choose_rest(p, q, draft, Noise(sampling.seed, position, Purpose::residual), s);
+}
+
+// Every sampled row, as if the drafts before it were accepted.
+OJ_DEVICE void phase_choose(const Context& c, const Grid& grid, const Phase&) {
+    SampleShared& s = *reinterpret_cast<SampleShared*>(grid.shared);
+    int n_vocab = c.dims.n_vocab;
+    for (int row = grid.block; row < c.step.n_rows; row += grid.n_blocks) {
+        const Run& run = c.step.runs[c.step.rows[row].run];
+        int r = row - (run.first_row + run.n_rows - run.n_sampled);
+        if (r < 0) continue;
+        int at = c.step.rows[row].logits_row;
+        int64_t first = static_cast<int64_t>(at) * n_vocab;
+        float* scores = c.scratch.scores + first;
+        const float* logits = c.scratch.logits.at(0, at);
+        block_sync();
+        for (int i = thread_index(); i < n_vocab; i += block_threads)
+            scores[i] = logits[i];
+        if (thread_index() < r)
+            s.extra[thread_index()] =
+                c.step.rows[run.first_row + run.n_certain + thread_index()].token;
+        if (thread_index() == 0) s.n_extra = r;
+        int mask = run.first_mask < 0 ? -1 : c.step.mask_rows[run.first_mask + r];
+        adjust_scores(c, c.step, run, mask < 0 ? nullptr : c.step.mask_bits + mask, scores, s);
+        Candidate likeliest = best_score(scores, n_vocab, s);
+        int32_t token = chosen_token(c, run, r, likeliest, scores, c.scratch.ids + first, s);
+        report_logprob(scores, n_vocab, likeliest.value, token, run.sampling.top_logprobs,
+                       &c.scratch.logprobs[at], s);
+        if (thread_index() == 0) c.scratch.chosen[at] = token;
+    }
+}
+
+// The accepted drafts of a run and one chosen token.
+OJ_DEVICE void collect_result(const Context& c, const Run& run, oj_seq_result* result) {
+    result->n_tokens = 0;
+    result->n_drafts = 0;
+    int first = run.first_row + run.n_rows - run.n_sampled;
+    for (int r = 0; r < run.n_sampled; ++r) {
+        int at = c.step.rows[first + r].logits_row;
+        int32_t token = c.scratch.chosen[at];
+        result->logprobs[r] = c.scratch.logprobs[at];
+        result->tokens[result->n_tokens++] = token;
+        if (r < run.n_sampled - 1 && token != c.step.rows[first + r + 1].token) return;
+    }
+}
+
+// Results; hidden rows that later steps need: of the last certain row (of a fold alone: the last
+// row folded) into the slot, of drafts into the record.
+OJ_DEVICE void phase_verify(const Context& c, const Grid& grid, const Phase&) {
+    int n = c.dims.n_embd, n_delta = c.dims.n_delta_layers;
+    for (int i = grid.block; i < c.step.n_runs; i += grid.n_blocks) {
+        const Run& run = c.step.runs[i];
+        if (thread_index() == 0) collect_result(c, run, &c.scratch.results[i]);
+        const float* last = nullptr;
+        if (run.n_rows > 0) {
+            last = c.scratch.hidden + static_cast<int64_t>(run.first_row + run.n_certain - 1) * n;
+        } else if (run.fold > 0) {
+            last = c.states.record_hidden(run.slot, run.record_from, n_delta, run.fold - 1, n);
+        }
+        float* to = c.states.hidden(run.slot, n_delta);
+        for (int k = thread_index(); last != nullptr && k < n; k += block_threads)
+            to[k] = last[k];
+        for (int r = run.n_certain; r < run.n_rows; ++r) {
+            const float* from = c.scratch.hidden + static_cast<int64_t>(run.first_row + r) * n;
+            float* record =
+                c.states.record_hidden(run.slot, run.record_to, n_delta, r - run.n_certain, n);
+            for (int k = thread_index(); k < n; k += block_threads)
+                record[k] = from[k];
+        }
+    }
+}
+
+// Draft logits over the whole vocabulary: ids that the draft head leaves out are never drafted.
+OJ_DEVICE void spread_draft_logits(const Context& c, int i, float* scores) {
+    const float* logits = c.scratch.draft_logits.at(0, i);
+    if (c.draft_ids == nullptr) {
+        for (int k = thread_index(); k < c.dims.n_vocab; k += block_threads)
+            scores[k] = logits[k];
+        return;
+    }
+    for (int k = thread_index(); k < c.dims.n_vocab; k += block_threads)
+        scores[k] = -INFINITY;
+    block_sync();
+    for (int k = thread_index(); k < c.n_draft_ids; k += block_threads)
+        scores[c.draft_ids[k]] = logits[k];
+}
+
+// The draft of run step.drafting[i] behind its tokens and drafts so far, as oj::draft_token.
+OJ_DEVICE int32_t draw_draft(const Context& c, int i, int depth, int32_t position, float* scores,
+                             SampleShared& s) {
+    const Run& run = c.step.runs[c.step.drafting[i]];
+    const oj_seq_result& result = c.scratch.results[c.step.drafting[i]];
+    const oj_sampling& sampling = run.sampling;
+    int n_vocab = c.dims.n_vocab, n_extra = result.n_tokens + depth;
+    if (thread_index() < n_extra) {
+        int k = thread_index();
+        s.extra[k] = k < result.n_tokens ? result.tokens[k] : result.drafts[k - result.n_tokens];
+    }
+    if (thread_index() == 0) s.n_extra = n_extra;
+    adjust_scores(c, c.step, run, nullptr, scores, s);
+    Candidate likeliest = best_score(scores, n_vocab, s);
+    if (sampling.temperature == 0.0f) return likeliest.id;
+    int32_t* ids = c.scratch.ids + static_cast<int64_t>(i) * n_vocab;
+    Distribution d = filtered(scores, ids, n_vocab, likeliest.value, sampling, s);
+    Purpose purpose = Purpose::choice;
+    if (!is_coupled(sampling)) {
+        purpose = Purpose::draft;
+        if (thread_index() == 0) c.scratch.drawn[run.slot * OJ_MAX_DRAFTS + depth] = d;
+    }
+    return choose_member(d, Noise(sampling.seed, position, purpose), s);
+}
+
+OJ_DEVICE void phase_draft_choose(const Context& c, const Grid& grid, const Phase& p) {
+    SampleShared& s = *reinterpret_cast<SampleShared*>(grid.shared);
+    int64_t n_vocab = c.dims.n_vocab;
+    for (int i = grid.block; i < c.step.n_drafting; i += grid.n_blocks) {
+        int32_t position = c.draft.rows[i].position;
+        if (position < 0) continue;
+        int index = c.step.drafting[i];
+        const Run& run = c.step.runs[index];
+        float* scores = c.scratch.draft_scores + i * n_vocab;
+        if (!is_coupled(run.sampling)) {
+            int64_t drawn = static_cast<int64_t>(run.slot) * OJ_MAX_DRAFTS + p.depth;
+            scores = c.scratch.drawn_scores + drawn * n_vocab;
+        }
+        block_sync();
+        spread_draft_logits(c, i, scores);
+        block_sync();
+        if (c.step.keep_logits != 0) {
+            int64_t kept = static_cast<int64_t>(index) * OJ_MAX_DRAFTS + p.depth;
+            for (int k = thread_index(); k < n_vocab; k += block_threads)
+                c.scratch.kept_drafts[kept * n_vocab + k] = scores[k];
+        }
+        int32_t token = draw_draft(c, i, p.depth, position + 1, scores, s);
+        block_sync();
+        if (thread_index() == 0) {
+            c.scratch.results[index].drafts[p.depth] = token;
+            c.scratch.results[index].n_drafts = p.depth + 1;
+        }
+    }
+}
+
+}  // namespace oj::cuda
