@@ -1,9 +1,10 @@
-// Block formats of GGUF tensors: the types we accept, their sizes, their layouts in the file and
-// the scalar dequantisation that every faster kernel is tested against.
+// Block formats of GGUF tensors: the types we accept, their sizes and their layouts in the file.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "engine/numerics.h"
 
 namespace oj {
 
@@ -46,20 +47,14 @@ size_t row_bytes(BlockType type, int64_t cols);
 // aligned to 4 bytes for F32 and to 2 bytes otherwise.
 void dequantise_row(BlockType type, const uint8_t* row, int64_t cols, float* out);
 
-float f16_to_f32(uint16_t bits);
-float bf16_to_f32(uint16_t bits);
-
-// Values of the 4-bit codes of IQ4_NL and IQ4_XS.
-extern const int8_t iq4_values[16];
-
 // 6-bit scale and minimum of sub-block `s` (0..7) of a Q4_K or Q5_K block.
-inline void unpack_scale_min(const uint8_t scales[12], int s, uint8_t* scale, uint8_t* min) {
+OJ_NUMERIC void unpack_scale_min(const uint8_t* scales, int s, uint8_t* scale, uint8_t* min) {
     if (s < 4) {
         *scale = scales[s] & 63;
         *min = scales[s + 4] & 63;
     } else {
-        *scale = static_cast<uint8_t>((scales[s + 4] & 15) | ((scales[s - 4] >> 6) << 4));
-        *min = static_cast<uint8_t>((scales[s + 4] >> 4) | ((scales[s] >> 6) << 4));
+        *scale = (uint8_t)((scales[s + 4] & 15) | ((scales[s - 4] >> 6) << 4));
+        *min = (uint8_t)((scales[s + 4] >> 4) | ((scales[s] >> 6) << 4));
     }
 }
 
