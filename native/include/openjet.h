@@ -138,6 +138,7 @@ typedef struct oj_backend_options {
     int32_t n_slots;         /* conversations that may run at once (recurrent states) */
     int32_t n_pages;         /* KV pages shared by all conversations */
     int32_t n_snapshots;     /* stored recurrent states */
+    int32_t fast_snapshots;  /* CUDA: so many of them on the device, the others in host memory */
     int32_t max_rows;        /* rows of one step, all conversations together */
     int32_t mtp;             /* 1: keep the MTP head's KV in step and propose drafts */
     int32_t draft_head_rows; /* tokens that MTP drafts are chosen from: special and byte tokens and
@@ -262,6 +263,8 @@ oj_status oj_backend_read(oj_backend *backend, int32_t which, int32_t index, flo
 typedef struct oj_memory_plan {
     int64_t weights, states, snapshots, pages, scratch;
     int64_t page_bytes, state_bytes;
+    int64_t host;      /* CUDA: bytes among these in pinned host memory, the rest on the device */
+    int64_t available; /* CUDA: free bytes of the device now; 0 for other backends */
 } oj_memory_plan;
 
 oj_status oj_backend_memory(const oj_model *model, const oj_backend_options *options,
