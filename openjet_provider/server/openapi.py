@@ -60,6 +60,18 @@ _ERRORS = {
 }
 
 
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+_TEXT, _MAYBE_TEXT = {"type": "string"}, {"type": ["string", "null"]}
+# The bodies of ApiError.
+_ERROR_SCHEMAS = {
+    "Error": _object(error=_object(message=_TEXT, type=_TEXT, param=_MAYBE_TEXT, code=_MAYBE_TEXT)),
+    "AnthropicError": _object(type={"const": "error"}, error=_object(type=_TEXT, message=_TEXT)),
+}
+
+
 async def document(_: Request) -> Response:
     """The OpenAPI document."""
     return json_response(_document())
@@ -79,7 +91,7 @@ def _document() -> dict[str, Any]:
         "info": {"title": "OpenJet provider", "version": __version__},
         "paths": paths,
         "components": {
-            "schemas": definitions["$defs"],
+            "schemas": {**definitions["$defs"], **_ERROR_SCHEMAS},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
@@ -91,8 +103,10 @@ def _describe(operation: _Operation) -> dict[str, Any]:
     if operation.streams:
         content["text/event-stream"] = {}
     responses: dict[str, Any] = {"200": {"description": "OK", "content": content}}
+    shape = "AnthropicError" if operation.path.startswith("/v1/messages") else "Error"
+    body = {"schema": {"$ref": _REF.format(model=shape)}}
     for status, what in _ERRORS.items():
-        responses[status] = {"description": what, "content": {"application/json": {}}}
+        responses[status] = {"description": what, "content": {"application/json": body}}
     out: dict[str, Any] = {"summary": operation.summary, "responses": responses}
     if operation.body is not None:
         reference = {"$ref": _REF.format(model=operation.body.__name__)}
