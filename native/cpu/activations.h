@@ -13,9 +13,9 @@ struct Forms {
 
     Forms with(BlockType type) const {
         Forms forms = *this;
-        if (const TileFormat* format = find_tile_format(type)) {
-            (format->group == super_group ? forms.group256 : forms.group32) = true;
-        }
+        const int group = tile_format(type).group;
+        forms.group256 |= group == super_group;
+        forms.group32 |= group == small_group;
         return forms;
     }
 };

@@ -73,17 +73,17 @@ inline void block256(const uint8_t* block, int part, const ActivationView& x, in
     Simd::I32 sum[rows];
     for (int r = 0; r < rows; ++r)
         sum[r] = Simd::set_int(0);
-    constexpr int chunk_bytes = (int)format.block_bytes(n) / n;
+    constexpr int chunk_bytes = (int)block_bytes(format, n) / n;
     for (int c = 0; c < n; ++c) {
         Simd::U8 codes[steps];
         prefetch(block + c * chunk_bytes, chunk_bytes);
-        load_chunk<format>(block + format.codes_bytes(c) + part * step_bytes,
-                           block + format.high_at(n) + format.high_bytes(c) + part * step_bytes,
+        load_chunk<format>(block + codes_bytes(format, c) + part * step_bytes,
+                           block + high_at(format, n) + high_bytes(format, c) + part * step_bytes,
                            codes);
         for (int s = 0; s < subs; ++s) {
             int sub = c * subs + s;
             Simd::I32 scale = Simd::load_bytes<format.signed_scales>(
-                block + format.scales_at(n) + sub * tile_rows + part * Simd::lanes);
+                block + scales_at(format, n) + sub * tile_rows + part * Simd::lanes);
             const int16_t* sums = format.sub == 16 ? x.sums16 : x.sums32;
             for (int r = 0; r < rows; ++r) {
                 const int8_t* q = x.codes256 + (int64_t)(first + r) * x.cols + group * super_group;
@@ -100,7 +100,7 @@ inline void block256(const uint8_t* block, int part, const ActivationView& x, in
             }
         }
     }
-    const uint16_t* halves = (const uint16_t*)(block + format.d_at(n));
+    const uint16_t* halves = (const uint16_t*)(block + d_at(format, n));
     Simd::F32 d = Simd::load_half(halves + part * Simd::lanes);
     for (int r = 0; r < rows; ++r) {
         int64_t row = first + r;
@@ -111,7 +111,7 @@ inline void block256(const uint8_t* block, int part, const ActivationView& x, in
             const int16_t* sums = x.sums32 + (row * x.cols + group * super_group) / chunk_columns;
             for (int pair = 0; pair < n / 2; ++pair) {
                 const uint8_t* bytes =
-                    block + format.mins_at(n) + (pair * tile_rows + part * Simd::lanes) * 2;
+                    block + mins_at(format, n) + (pair * tile_rows + part * Simd::lanes) * 2;
                 min = Simd::dot_pair(min, bytes, sums + 2 * pair);
             }
             p = Simd::fms(d, Simd::to_float(sum[r]), Simd::mul(dmin, Simd::to_float(min)));
@@ -127,15 +127,15 @@ inline void block256(const uint8_t* block, int part, const ActivationView& x, in
 template <const TileFormat& format, int rows>
 inline void block32(const uint8_t* block, int n, int part, const ActivationView& x, int first,
                     int chunk, Simd::F32* acc) {
-    constexpr int chunk_bytes = (int)format.block_bytes(block_chunks) / block_chunks;
+    constexpr int chunk_bytes = (int)block_bytes(format, block_chunks) / block_chunks;
     for (int c = 0; c < n; ++c) {
         Simd::U8 codes[steps];
         prefetch(block + c * chunk_bytes, chunk_bytes);
-        load_chunk<format>(block + format.codes_bytes(c) + part * step_bytes,
-                           block + format.high_at(n) + format.high_bytes(c) + part * step_bytes,
+        load_chunk<format>(block + codes_bytes(format, c) + part * step_bytes,
+                           block + high_at(format, n) + high_bytes(format, c) + part * step_bytes,
                            codes);
         const uint16_t* halves =
-            (const uint16_t*)(block + format.d_at(n)) + c * tile_rows + part * Simd::lanes;
+            (const uint16_t*)(block + d_at(format, n)) + c * tile_rows + part * Simd::lanes;
         Simd::F32 d = Simd::load_half(halves);
         for (int r = 0; r < rows; ++r) {
             int64_t at = (int64_t)(first + r) * x.cols / chunk_columns + chunk + c;
@@ -170,11 +170,11 @@ inline void product_part(const uint8_t* tile, int part, const ActivationView& x,
         for (int chunk = segment; chunk < end; chunk += block_chunks) {
             if constexpr (format.group == super_group) {
                 block256<format, rows>(tile, part, x, first, chunk / block_chunks, acc);
-                tile += format.block_bytes(block_chunks);
+                tile += block_bytes(format, block_chunks);
             } else {
                 int n = end - chunk < block_chunks ? end - chunk : block_chunks;
                 block32<format, rows>(tile, n, part, x, first, chunk, acc);
-                tile += format.block_bytes(n);
+                tile += block_bytes(format, n);
             }
         }
         for (int r = 0; r < rows; ++r)

@@ -7,147 +7,14 @@
 #include <vector>
 
 #include "cpu/tile.h"
+#include "model/block_chunks.h"
 
 namespace oj::cpu {
 
 namespace {
 
-// One 32-column chunk of one row, unpacked.
-struct Chunk {
-    uint8_t codes[chunk_columns];  // unsigned
-    uint8_t scales[2];             // as stored; two when a sub-block has 16 columns
-    uint8_t min;
-    uint16_t d;
-    uint16_t m;
-};
-
-void nibbles(const uint8_t* qs, uint8_t* codes) {
-    for (int i = 0; i < 16; ++i) {
-        codes[i] = qs[i] & 15;
-        codes[i + 16] = qs[i] >> 4;
-    }
-}
-
-void add_fifth_bits(const uint8_t qh[4], uint8_t* codes) {
-    for (int i = 0; i < 32; ++i)
-        codes[i] |= ((qh[i / 8] >> (i % 8)) & 1) << 4;
-}
-
-template <class Block>
-const Block& block_at(const uint8_t* row, int index) {
-    return reinterpret_cast<const Block*>(row)[index];
-}
-
-Chunk unpack_q4_k(const BlockQ4_K& block, int s) {
-    Chunk chunk = {};
-    for (int i = 0; i < 32; ++i)
-        chunk.codes[i] = (block.qs[32 * (s / 2) + i] >> (4 * (s & 1))) & 15;
-    unpack_scale_min(block.scales, s, &chunk.scales[0], &chunk.min);
-    chunk.d = block.d;
-    chunk.m = block.dmin;
-    return chunk;
-}
-
-Chunk unpack_q5_k(const BlockQ5_K& block, int s) {
-    Chunk chunk = {};
-    for (int i = 0; i < 32; ++i) {
-        int low = (block.qs[32 * (s / 2) + i] >> (4 * (s & 1))) & 15;
-        chunk.codes[i] = static_cast<uint8_t>(low | (((block.qh[i] >> s) & 1) << 4));
-    }
-    unpack_scale_min(block.scales, s, &chunk.scales[0], &chunk.min);
-    chunk.d = block.d;
-    chunk.m = block.dmin;
-    return chunk;
-}
-
-Chunk unpack_q6_k(const BlockQ6_K& block, int s) {
-    Chunk chunk = {};
-    int half = s / 4, quarter = s % 4;
-    for (int i = 0; i < 32; ++i) {
-        int low = (block.ql[64 * half + 32 * (quarter & 1) + i] >> (quarter < 2 ? 0 : 4)) & 15;
-        int high = (block.qh[32 * half + i] >> (2 * quarter)) & 3;
-        chunk.codes[i] = static_cast<uint8_t>(low | (high << 4));
-    }
-    chunk.scales[0] = static_cast<uint8_t>(block.scales[2 * s]);
-    chunk.scales[1] = static_cast<uint8_t>(block.scales[2 * s + 1]);
-    chunk.d = block.d;
-    return chunk;
-}
-
-Chunk unpack_iq4_xs(const BlockIQ4_XS& block, int s) {
-    Chunk chunk = {};
-    nibbles(block.qs + 16 * s, chunk.codes);
-    int low = (block.scales_l[s / 2] >> (4 * (s & 1))) & 15;
-    int high = (block.scales_h >> (2 * s)) & 3;
-    chunk.scales[0] = static_cast<uint8_t>((low | (high << 4)) - 32);
-    chunk.d = block.d;
-    return chunk;
-}
-
-Chunk unpack_q8_0(const BlockQ8_0& block) {
-    Chunk chunk = {};
-    for (int i = 0; i < 32; ++i)
-        chunk.codes[i] = static_cast<uint8_t>(block.qs[i] + 128);
-    chunk.d = block.d;
-    return chunk;
-}
-
-template <class Block>
-Chunk unpack_four_bits(const Block& block) {
-    Chunk chunk = {};
-    nibbles(block.qs, chunk.codes);
-    chunk.d = block.d;
-    return chunk;
-}
-
-template <class Block>
-Chunk unpack_five_bits(const Block& block) {
-    Chunk chunk = unpack_four_bits(block);
-    add_fifth_bits(block.qh, chunk.codes);
-    return chunk;
-}
-
-template <class Block>
-Chunk with_m(Chunk chunk, const Block& block) {
-    chunk.m = block.m;
-    return chunk;
-}
-
-// Columns [32 c, 32 c + 32) of a row.
-Chunk unpack(BlockType type, const uint8_t* row, int c) {
-    int super = c / block_chunks, s = c % block_chunks;
-    switch (type) {
-        case BlockType::Q4_K:
-            return unpack_q4_k(block_at<BlockQ4_K>(row, super), s);
-        case BlockType::Q5_K:
-            return unpack_q5_k(block_at<BlockQ5_K>(row, super), s);
-        case BlockType::Q6_K:
-            return unpack_q6_k(block_at<BlockQ6_K>(row, super), s);
-        case BlockType::IQ4_XS:
-            return unpack_iq4_xs(block_at<BlockIQ4_XS>(row, super), s);
-        case BlockType::Q8_0:
-            return unpack_q8_0(block_at<BlockQ8_0>(row, c));
-        case BlockType::Q4_0:
-            return unpack_four_bits(block_at<BlockQ4_0>(row, c));
-        case BlockType::IQ4_NL:
-            return unpack_four_bits(block_at<BlockIQ4_NL>(row, c));
-        case BlockType::Q5_0:
-            return unpack_five_bits(block_at<BlockQ5_0>(row, c));
-        case BlockType::Q4_1: {
-            const BlockQ4_1& block = block_at<BlockQ4_1>(row, c);
-            return with_m(unpack_four_bits(block), block);
-        }
-        case BlockType::Q5_1: {
-            const BlockQ5_1& block = block_at<BlockQ5_1>(row, c);
-            return with_m(unpack_five_bits(block), block);
-        }
-        default:
-            return {};
-    }
-}
-
 // The four codes of one step, one a byte.
-uint32_t step_codes(const Chunk& chunk, int step) {
+uint32_t step_codes(const CodeChunk& chunk, int step) {
     uint32_t codes;
     std::memcpy(&codes, chunk.codes + 4 * step, sizeof codes);
     return codes;
@@ -157,7 +24,7 @@ void put_step(uint8_t* plane, int row, uint32_t bytes) {
     std::memcpy(plane + 4 * row, &bytes, sizeof bytes);
 }
 
-void put_codes(const TileFormat& format, const Chunk& chunk, int row, uint8_t* codes) {
+void put_codes(const TileFormat& format, const CodeChunk& chunk, int row, uint8_t* codes) {
     if (format.code_bits == 8) {
         for (int step = 0; step < steps; ++step) {
             put_step(codes + 64 * step, row, step_codes(chunk, step));
@@ -172,7 +39,7 @@ void put_codes(const TileFormat& format, const Chunk& chunk, int row, uint8_t* c
 }
 
 // One bit: plane bit `step`. Two bits: the first plane has steps 0..3, two bits each.
-void put_high_bits(const TileFormat& format, const Chunk& chunk, int row, uint8_t* high) {
+void put_high_bits(const TileFormat& format, const CodeChunk& chunk, int row, uint8_t* high) {
     uint32_t planes[2] = {};
     for (int step = 0; step < steps; ++step) {
         uint32_t bits = (step_codes(chunk, step) >> 4) & 0x0f0f0f0fu;
@@ -191,22 +58,22 @@ void put_half(uint8_t* plane, int row, uint16_t value) {
 }
 
 // One row's chunk s of a block of n chunks.
-void pack_chunk(const TileFormat& format, const Chunk& chunk, int n, int s, int row,
+void pack_chunk(const TileFormat& format, const CodeChunk& chunk, int n, int s, int row,
                 uint8_t* block) {
-    put_codes(format, chunk, row, block + format.codes_bytes(s));
+    put_codes(format, chunk, row, block + codes_bytes(format, s));
     if (format.high_bits > 0) {
-        put_high_bits(format, chunk, row, block + format.high_at(n) + format.high_bytes(s));
+        put_high_bits(format, chunk, row, block + high_at(format, n) + high_bytes(format, s));
     }
     int subs = format.sub == 0 ? 0 : chunk_columns / format.sub;
     for (int i = 0; i < subs; ++i) {
-        block[format.scales_at(n) + (s * subs + i) * tile_rows + row] = chunk.scales[i];
+        block[scales_at(format, n) + (s * subs + i) * tile_rows + row] = chunk.scales[i];
     }
     if (format.has_mins) {
-        block[format.mins_at(n) + (s / 2 * tile_rows + row) * 2 + s % 2] = chunk.min;
+        block[mins_at(format, n) + (s / 2 * tile_rows + row) * 2 + s % 2] = chunk.min;
     }
     size_t plane = format.group == super_group ? 0 : s * tile_rows * 2;
-    put_half(block + format.d_at(n) + plane, row, chunk.d);
-    if (format.has_m) put_half(block + format.m_at(n) + plane, row, chunk.m);
+    put_half(block + d_at(format, n) + plane, row, chunk.d);
+    if (format.has_m) put_half(block + m_at(format, n) + plane, row, chunk.m);
 }
 
 void pack_tile(const TileFormat& format, const Tensor& tensor, int tile, uint8_t* out) {
@@ -217,10 +84,10 @@ void pack_tile(const TileFormat& format, const Tensor& tensor, int tile, uint8_t
         for (int row = 0; row < rows; ++row) {
             const uint8_t* source = tensor.row(int64_t{tile} * tile_rows + row);
             for (int s = 0; s < n; ++s) {
-                pack_chunk(format, unpack(tensor.type, source, first + s), n, s, row, out);
+                pack_chunk(format, unpack_chunk(tensor.type, source, first + s), n, s, row, out);
             }
         }
-        out += format.block_bytes(n);
+        out += block_bytes(format, n);
     }
 }
 
@@ -229,9 +96,9 @@ int tiles_of(int64_t rows) {
 }
 
 size_t packed_bytes(const Tensor& tensor) {
-    const TileFormat* format = find_tile_format(tensor.type);
-    if (format == nullptr) return 0;
-    return format->tile_bytes(tensor.cols) * static_cast<size_t>(tiles_of(tensor.rows));
+    const TileFormat format = tile_format(tensor.type);
+    if (format.code_bits == 0) return 0;
+    return tile_bytes(format, tensor.cols) * static_cast<size_t>(tiles_of(tensor.rows));
 }
 
 // Every matrix that is multiplied with; token_embd only where it is also the output.
@@ -269,22 +136,22 @@ void check(const Model& model, const Tensor& tensor) {
 
 // Run by all threads; nothing to do for types that are read as they are.
 void pack(Worker& worker, const Tensor& tensor, uint8_t* tiles) {
-    const TileFormat* format = find_tile_format(tensor.type);
-    if (format == nullptr) return;
-    size_t bytes = format->tile_bytes(tensor.cols);
+    const TileFormat format = tile_format(tensor.type);
+    if (format.code_bits == 0) return;
+    size_t bytes = tile_bytes(format, tensor.cols);
     worker.share(tiles_of(tensor.rows),
-                 [&](int tile) { pack_tile(*format, tensor, tile, tiles + tile * bytes); });
+                 [&](int tile) { pack_tile(format, tensor, tile, tiles + tile * bytes); });
 }
 
 Matrix matrix_of(const Tensor& tensor, const uint8_t* tiles) {
-    const TileFormat* format = find_tile_format(tensor.type);
+    const TileFormat format = tile_format(tensor.type);
+    const bool packed = format.code_bits != 0;
     Matrix matrix;
     matrix.type = tensor.type;
     matrix.rows = static_cast<int>(tensor.rows);
     matrix.cols = static_cast<int>(tensor.cols);
-    matrix.tiles = format != nullptr ? tiles : tensor.data;
-    matrix.tile_bytes =
-        format != nullptr ? format->tile_bytes(tensor.cols) : tensor.row_bytes * tile_rows;
+    matrix.tiles = packed ? tiles : tensor.data;
+    matrix.tile_bytes = packed ? tile_bytes(format, tensor.cols) : tensor.row_bytes * tile_rows;
     return matrix;
 }
 

@@ -3,7 +3,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "cpu/tile.h"
+#include "cuda/tile.h"
 
 namespace oj::cuda {
 
@@ -259,12 +259,6 @@ Dims dims_of(const Model& model, bool with_mtp) {
     d.n_delta_layers = count_layers(model, LayerKind::delta_net);
     d.rms_eps = h.rms_eps;
     return d;
-}
-
-int64_t packed_tile_bytes(BlockType type, int64_t cols) {
-    const cpu::TileFormat* format = cpu::find_tile_format(type);
-    if (format != nullptr) return static_cast<int64_t>(format->tile_bytes(cols));
-    return static_cast<int64_t>(row_bytes(type, cols)) * tile_rows;
 }
 
 int n_tiles(const Tensor& tensor) {

@@ -22,9 +22,6 @@ public:
     virtual const float* vector(const Tensor& tensor) const = 0;
 };
 
-// Bytes of the first `cols` columns of a packed tile: of 16 rows.
-int64_t packed_tile_bytes(BlockType type, int64_t cols);
-
 int n_tiles(const Tensor& tensor);
 
 // What decides which phases a step visits.

@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "cuda/tile.h"
+
 namespace oj::cuda {
 
 namespace {
