@@ -29,10 +29,14 @@ constexpr const char* kGgmlNames[] = {
     "I64",     "F64",   "IQ1_M",  "BF16",  nullptr, nullptr,  nullptr, "TQ1_0",   "TQ2_0",
     nullptr,   nullptr, nullptr,  "MXFP4", "NVFP4"};
 
-template <BlockType type>
+// Elements of one block after the other, so that what they share is read once.
+template <BlockType type, int elements>
 void dequantise(const uint8_t* row, int64_t cols, float* out) {
-    for (int64_t i = 0; i < cols; ++i)
-        out[i] = element_value(type, row, static_cast<int>(i));
+    const size_t block_bytes = row_bytes(type, elements);
+    for (int64_t b = 0; b < cols / elements; ++b) {
+        for (int j = 0; j < elements; ++j)
+            out[b * elements + j] = element_value(type, row + b * block_bytes, j);
+    }
 }
 
 }  // namespace
@@ -61,31 +65,31 @@ size_t row_bytes(BlockType type, int64_t cols) {
 void dequantise_row(BlockType type, const uint8_t* row, int64_t cols, float* out) {
     switch (type) {
         case BlockType::F32:
-            return dequantise<BlockType::F32>(row, cols, out);
+            return dequantise<BlockType::F32, 1>(row, cols, out);
         case BlockType::F16:
-            return dequantise<BlockType::F16>(row, cols, out);
+            return dequantise<BlockType::F16, 1>(row, cols, out);
         case BlockType::BF16:
-            return dequantise<BlockType::BF16>(row, cols, out);
+            return dequantise<BlockType::BF16, 1>(row, cols, out);
         case BlockType::Q8_0:
-            return dequantise<BlockType::Q8_0>(row, cols, out);
+            return dequantise<BlockType::Q8_0, 32>(row, cols, out);
         case BlockType::Q4_0:
-            return dequantise<BlockType::Q4_0>(row, cols, out);
+            return dequantise<BlockType::Q4_0, 32>(row, cols, out);
         case BlockType::Q4_1:
-            return dequantise<BlockType::Q4_1>(row, cols, out);
+            return dequantise<BlockType::Q4_1, 32>(row, cols, out);
         case BlockType::Q5_0:
-            return dequantise<BlockType::Q5_0>(row, cols, out);
+            return dequantise<BlockType::Q5_0, 32>(row, cols, out);
         case BlockType::Q5_1:
-            return dequantise<BlockType::Q5_1>(row, cols, out);
+            return dequantise<BlockType::Q5_1, 32>(row, cols, out);
         case BlockType::Q4_K:
-            return dequantise<BlockType::Q4_K>(row, cols, out);
+            return dequantise<BlockType::Q4_K, 256>(row, cols, out);
         case BlockType::Q5_K:
-            return dequantise<BlockType::Q5_K>(row, cols, out);
+            return dequantise<BlockType::Q5_K, 256>(row, cols, out);
         case BlockType::Q6_K:
-            return dequantise<BlockType::Q6_K>(row, cols, out);
+            return dequantise<BlockType::Q6_K, 256>(row, cols, out);
         case BlockType::IQ4_NL:
-            return dequantise<BlockType::IQ4_NL>(row, cols, out);
+            return dequantise<BlockType::IQ4_NL, 32>(row, cols, out);
         case BlockType::IQ4_XS:
-            return dequantise<BlockType::IQ4_XS>(row, cols, out);
+            return dequantise<BlockType::IQ4_XS, 256>(row, cols, out);
     }
 }
 
