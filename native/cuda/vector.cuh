@@ -1,0 +1,226 @@
+// Phases that work on rows: embeddings, norms and gated activations.
+#pragma once
+
+#include "cuda/phase.h"
+#include "cuda/platform.h"
+#include "cuda/quantize.cuh"
+#include "model/block_values.h"
+
+namespace oj::cuda {
+
+constexpr int piece_columns = super_group;  // what a warp works on at a time
+
+// Bytes of 256 embedding values that a warp stages; wider types need no staging.
+constexpr int staged_bytes = 288;
+
+// Widest row that norm_row() takes beside them.
+constexpr int max_norm_columns =
+    (phase_shared_bytes - block_warps * staged_bytes - 16) / static_cast<int>(sizeof(float));
+
+OJ_DEVICE const StepView& view_of(const Context& c, const Phase& p) {
+    return p.draft_pass ? c.draft : c.step;
+}
+
+// Warps take items in turn, neighbouring items in different blocks.
+OJ_DEVICE int first_item_of_warp(const Grid& grid) {
+    return warp_index() * grid.n_blocks + grid.block;
+}
+OJ_DEVICE int warps_of(const Grid& grid) {
+    return grid.n_blocks * block_warps;
+}
+
+template <int n>
+OJ_DEVICE void load_floats(const float* from, float* to) {
+    for (int i = 0; i < n; i += 4) {
+        Words4 words = load16(from + i);
+        to[i] = bits_to_float(words.x);
+        to[i + 1] = bits_to_float(words.y);
+        to[i + 2] = bits_to_float(words.z);
+        to[i + 3] = bits_to_float(words.w);
+    }
+}
+template <int n>
+OJ_DEVICE void store_floats(float* to, const float* from) {
+    for (int i = 0; i < n; i += 4) {
+        store16(to + i, {float_to_bits(from[i]), float_to_bits(from[i + 1]),
+                         float_to_bits(from[i + 2]), float_to_bits(from[i + 3])});
+    }
+}
+
+// What matrix products leave in segments, for row r: one output, or n neighbouring ones (n and o
+// multiples of 4).
+OJ_DEVICE float sum_segments(const Product& product, int r, int o) {
+    float sum = 0.0f;
+    for (int s = 0; s < product.n_segments; ++s)
+        sum += product.at(s, r)[o];
+    return sum;
+}
+template <int n>
+OJ_DEVICE void sum_segments(const Product& product, int r, int o, float* sum) {
+    for (int i = 0; i < n; ++i)
+        sum[i] = 0.0f;
+    for (int s = 0; s < product.n_segments; ++s) {
+        float part[n];
+        load_floats<n>(product.at(s, r) + o, part);
+        for (int i = 0; i < n; ++i)
+            sum[i] += part[i];
+    }
+}
+
+// Sum of squares of x[0..n) by one warp, n a multiple of 32; all lanes get it.
+OJ_DEVICE float sum_squares(const float* x, int n) {
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int k = lane_index(); k < n; k += warp_lanes)
+        sum = fmaf(x[k], x[k], sum);
+    return warp_sum(sum);
+}
+
+// The norm of one row of n columns by a whole block. fill(row) writes row[0..n) of shared memory
+// with all threads; emit(first, v) takes a lane's eight columns of the piece from `first`.
+template <class Fill, class Emit>
+OJ_DEVICE void norm_row(const Grid& grid, int n, float eps, const float* weight, Fill fill,
+                        Emit emit) {
+    uint8_t* shared = grid.shared;
+    float* scale = take_shared<float>(shared, 1);
+    float* row = take_shared<float>(shared, n);
+    fill(row);
+    block_sync();
+    if (warp_index() == 0) {
+        float squares = sum_squares(row, n);
+        if (lane_index() == 0) *scale = inverse_sqrt(squares / static_cast<float>(n) + eps);
+    }
+    block_sync();
+    for (int first = warp_index() * piece_columns; first < n;
+         first += block_warps * piece_columns) {
+        int column = first + lane_index() * lane_columns;
+        float v[lane_columns] = {}, w[lane_columns];
+        if (column < n) {
+            load_floats<lane_columns>(row + column, v);
+            load_floats<lane_columns>(weight + column, w);
+            for (int i = 0; i < lane_columns; ++i)
+                v[i] = v[i] * *scale * w[i];
+        }
+        emit(first, v);
+    }
+    block_sync();  // the next row takes the same memory
+}
+
+// Columns [first, first + n) of a token's embedding by one warp, n at most 256.
+OJ_DEVICE void load_embedding(const Context& c, const Grid& grid, int token, int first, int n,
+                              float* out) {
+    BlockType type = static_cast<BlockType>(c.embed_type);
+    int64_t row_bytes = c.embed_row_bytes;  // of n_embd columns
+    const uint8_t* blocks = c.embed + token * row_bytes + row_bytes * first / c.dims.n_embd;
+    int bytes = static_cast<int>(row_bytes * n / c.dims.n_embd);
+    if (bytes <= staged_bytes) {  // lanes share blocks, which come from the host once
+        uint8_t* staged = grid.shared + phase_shared_bytes - (warp_index() + 1) * staged_bytes;
+        for (int i = 2 * lane_index(); i < bytes; i += 2 * warp_lanes) {
+            *reinterpret_cast<uint16_t*>(staged + i) =
+                *reinterpret_cast<const uint16_t*>(blocks + i);
+        }
+        blocks = staged;
+        warp_sync();
+    }
+#pragma unroll 1  // code of every type
+    for (int i = lane_index(); i < n; i += warp_lanes)
+        out[i] = element_value(type, blocks, i);
+    warp_sync();
+}
+
+// Cosines and sines of one row's rotation by the threads that share `threads`, this one `index`.
+OJ_DEVICE void rotate_row(const Context& c, int r, int position, int index, int threads) {
+    int half = c.dims.rope_dim / 2;
+    float* cosines = c.scratch.rotation + static_cast<int64_t>(r) * c.dims.rope_dim;
+#pragma unroll 1  // long and rare
+    for (int d = index; d < half; d += threads) {
+        SinCos turn = rope_rotation(position, c.frequencies[d]);
+        cosines[d] = turn.cosine;
+        cosines[half + d] = turn.sine;
+    }
+}
+
+OJ_DEVICE void phase_embed(const Context& c, const Grid& grid, const Phase&) {
+    int n = c.dims.n_embd, pieces = (n + piece_columns - 1) / piece_columns;
+    int items = c.step.n_rows * (pieces + 1);  // the last piece of a row is its rotation
+    for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
+        int r = item / (pieces + 1), first = item % (pieces + 1) * piece_columns;
+        const Row& row = c.step.rows[r];
+        if (first >= n) {
+            rotate_row(c, r, row.position, lane_index(), warp_lanes);
+            continue;
+        }
+        int count = n - first < piece_columns ? n - first : piece_columns;
+        float* x = c.scratch.x + static_cast<int64_t>(r) * n + first;
+        load_embedding(c, grid, row.token, first, count, x);
+    }
+}
+
+// row = x of row r, to which `out` is added first if `adds`.
+OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
+    float* x = c.scratch.x + static_cast<int64_t>(r) * c.dims.n_embd;
+    for (int k = 4 * thread_index(); k < c.dims.n_embd; k += 4 * block_threads) {
+        float v[4];
+        load_floats<4>(x + k, v);
+        if (adds) {
+            float sum[4];
+            sum_segments<4>(c.scratch.out, r, k, sum);
+            for (int i = 0; i < 4; ++i)
+                v[i] += sum[i];
+            store_floats<4>(x + k, v);
+        }
+        store_floats<4>(row + k, v);
+    }
+}
+
+OJ_DEVICE void phase_norm_input(const Context& c, const Grid& grid, const Phase& p) {
+    int n = c.dims.n_embd;
+    for (int r = grid.block; r < view_of(c, p).n_rows; r += grid.n_blocks) {
+        norm_row(
+            grid, n, c.dims.rms_eps, p.weight,
+            [&](float* row) { load_stream(c, r, p.adds != 0, row); },
+            [&](int first, const float* v) {
+                write_input(c.scratch.input, p.forms, r, n, first, v);
+            });
+    }
+}
+
+// The norm of x + out into `hidden`, and as row input_row (none if negative) of the input.
+OJ_DEVICE void norm_hidden(const Context& c, const Grid& grid, const Phase& p, int r, float* hidden,
+                           int input_row) {
+    int n = c.dims.n_embd;
+    norm_row(
+        grid, n, c.dims.rms_eps, p.weight, [&](float* row) { load_stream(c, r, true, row); },
+        [&](int first, const float* v) {
+            int column = first + lane_index() * lane_columns;
+            if (column < n) store_floats<lane_columns>(hidden + column, v);
+            if (input_row >= 0) write_input(c.scratch.input, p.forms, input_row, n, first, v);
+        });
+}
+
+OJ_DEVICE void phase_head_input(const Context& c, const Grid& grid, const Phase& p) {
+    for (int r = grid.block; r < c.step.n_rows; r += grid.n_blocks) {
+        float* hidden = c.scratch.hidden + static_cast<int64_t>(r) * c.dims.n_embd;
+        norm_hidden(c, grid, p, r, hidden, c.step.rows[r].logits_row);
+    }
+}
+
+OJ_DEVICE void phase_act_input(const Context& c, const Grid& grid, const Phase& p) {
+    int cols = c.dims.n_ff, pieces = (cols + piece_columns - 1) / piece_columns;
+    int items = view_of(c, p).n_rows * pieces;
+    for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
+        int r = item / pieces, first = item % pieces * piece_columns;
+        int column = first + lane_index() * lane_columns;
+        float gate[lane_columns] = {}, up[lane_columns] = {};
+        if (column < cols) {
+            sum_segments<lane_columns>(c.scratch.gate, r, column, gate);
+            sum_segments<lane_columns>(c.scratch.up, r, column, up);
+        }
+        float v[lane_columns];
+        for (int i = 0; i < lane_columns; ++i)
+            v[i] = silu_f32(gate[i]) * up[i];
+        write_input(c.scratch.input, p.forms, r, cols, first, v);
+    }
+}
+
+}  // namespace oj::cuda
