@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 from openjet_provider.tasks import TASKS
-from tools.train_tiny.generate import corpus
+from tools.train_tiny.generate import agents, coding, corpus
 from tools.train_tiny.generate.conversation import (
     Conversation,
     is_held_out,
@@ -82,6 +85,90 @@ def test_most_documents_have_tools_and_a_third_an_effort_sentence() -> None:
     assert sum(bool(doc.tools) for doc in docs) > 0.3 * len(docs)
     assert 0.1 < sum(doc.effort != "medium" for doc in docs) / len(docs) < 0.4
     assert 0.3 < sum(doc.thinking for doc in docs) / len(docs) < 0.7
+
+
+# ---- what frameworks send ------------------------------------------------------------------------
+
+
+def asked(kind: str, count: int = 40) -> list[Conversation]:
+    return [corpus.document(random.Random(seed), kind=kind) for seed in range(count)]
+
+
+def calls_of(doc: Conversation, index: int) -> list[tuple[str, dict[str, Any]]]:
+    found = [call["function"] for call in doc.messages[index].get("tool_calls", ())]
+    return [(call["name"], call["arguments"]) for call in found]
+
+
+@pytest.mark.parametrize("kind", sorted(agents.EPISODES))
+def test_learned_calls_are_of_offered_tools_with_their_required_arguments(kind: str) -> None:
+    for doc in asked(kind):
+        offered = {tool["function"]["name"]: tool["function"] for tool in doc.tools}
+        for index in doc.scored:
+            for name, arguments in calls_of(doc, index):
+                parameters = offered[name]["parameters"]
+                assert set(parameters.get("required", ())) <= set(arguments)
+                assert set(arguments) <= set(parameters["properties"])
+
+
+def test_a_typed_answer_carries_what_the_tool_said() -> None:
+    for doc in asked("typed_final"):
+        asked_for, given = (calls_of(doc, index)[0][1] for index in doc.scored)
+        (thing,) = asked_for.values()
+        assert thing in given.values()
+        result = doc.messages[doc.scored[1] - 1]["content"]
+        assert all(value == thing or str(value) in result for value in given.values())
+
+
+def test_the_next_agent_sees_a_hand_off_that_it_does_not_learn() -> None:
+    for doc in asked("handed_over"):
+        (transfer,) = doc.muted
+        ((name, _),) = calls_of(doc, transfer)
+        assert name not in doc.tool_names()
+        assert min(doc.scored) > transfer
+
+
+def test_calls_that_come_back_as_text_are_not_learned_as_text() -> None:
+    seen = 0
+    for doc in asked("observed"):
+        told = [i for i, m in enumerate(doc.messages) if m["content"].startswith("Calling tools:")]
+        seen += len(told)
+        assert set(told) <= doc.muted
+        assert all(calls_of(doc, index) for index in doc.scored)
+    assert seen > 10
+
+
+def test_a_sub_agent_is_asked_a_whole_question() -> None:
+    for doc in asked("sub_agent"):
+        ((_, arguments),) = calls_of(doc, doc.scored[0])
+        assert any(len(str(value).split()) > 1 for value in arguments.values())
+
+
+def test_listings_have_one_to_five_files_with_the_tests_among_them() -> None:
+    """A listing of one file was taken for the output of passing tests."""
+    rng = random.Random(1)
+    listings = [coding.listing(rng, "test_it.py") for _ in range(400)]
+    assert all("test_it.py" in text for text in listings)
+    sizes = {len(re.findall(r"[\w/]+\.\w+", text)) for text in listings}
+    assert sizes == {1, 2, 3, 4, 5}
+    assert listings.count("test_it.py") > 40
+
+
+def test_answers_keep_the_limits_of_their_schema() -> None:
+    limited = 0
+    for kind in ("structured", "made_up"):
+        for doc in asked(kind, 120):
+            prompt, answer = doc.messages[-2]["content"], doc.messages[-1]["content"]
+            if "maxLength" in prompt:
+                limited += 1
+                schema = json.loads(prompt[prompt.index('{"type": "object"') :].splitlines()[0])
+                jsonschema.validate(json.loads(answer), schema)
+    assert limited > 15
+
+
+def test_some_tools_are_described_at_length() -> None:
+    docs = [doc for doc in training_documents(800) if doc.tools]
+    longest = [max(len(t["function"].get("description", "")) for t in doc.tools) for doc in docs]
+    assert 0.03 < sum(length > 300 for length in longest) / len(docs) < 0.2
 
 
 # ---- nothing of the tests and the examples -------------------------------------------------------

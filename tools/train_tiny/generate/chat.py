@@ -336,6 +336,26 @@ _JSON_ASKS = (
 )  # fmt: skip
 
 
+def _bounded(rng: random.Random, schema: dict[str, Any], value: Any) -> dict[str, Any]:
+    """The schema with limits that the value keeps."""
+    kind = schema.get("type")
+    if kind == "string" and "enum" not in schema:
+        limits = {
+            "maxLength": rng.choice(
+                [n for n in (8, 12, 16, 20, 32, 40, 64, 80, 120, 200) if n >= len(value)] or [400]
+            )
+        }
+        if rng.random() < 0.4:
+            limits["minLength"] = rng.randint(0, min(2, len(value)))
+    elif kind == "array":
+        limits = {"minItems": rng.randint(0, len(value)), "maxItems": rng.randint(len(value), 9)}
+    elif kind in ("integer", "number"):
+        limits = {"minimum": min(0, int(value) - 1), "maximum": int(value) + rng.randint(1, 10_000)}
+    else:
+        return schema
+    return {**schema, **limits}
+
+
 def structured(conv: Conversation) -> None:
     """JSON by keys or by schema, from a text."""
     rng = conv.rng
@@ -346,9 +366,10 @@ def structured(conv: Conversation) -> None:
     data = {name: make(rng) for name, _, make, _ in fields}
     told = some(rng, fields, len(fields), len(fields)) if rng.random() < 0.4 else fields
     text = ", ".join(fill(rng, f[3], {"x": data[f[0]]}) for f in told) + "."
+    bound = rng.random() < 0.3
     schema = {
         "type": "object",
-        "properties": {f[0]: f[1] for f in fields},
+        "properties": {f[0]: _bounded(rng, f[1], data[f[0]]) if bound else f[1] for f in fields},
         "required": [f[0] for f in fields],
     }
     quoted = [
@@ -373,6 +394,12 @@ _MADE_UP_ASKS = (
     "(Tell|Give|Write) me a (joke|riddle|short story|fact) about {n}. (Return|Give|Answer with) (the result as |)(a |)JSON( object|) with (the keys |keys |){k}.", "(Make up|Invent|Create) a {n} (record|entry|object) as JSON with {k}.",
     "(Tell|Give) me a (joke|riddle|fact) about {n}(.|, as JSON with {k}.)", "(Describe|Invent) a {n}. (Keys|JSON keys|Fields): {k}", "{n}: a JSON object with {k}, please.",
 )  # fmt: skip
+
+
+_BOUNDED_ASKS = (
+    "(Tell|Give|Write) me (something|a fact|a story|a joke) about {n}. (Answer|Reply) with JSON (that follows|of) this schema: {s}",
+    "(Invent|Make up|Describe) {n}.\n(JSON schema|Schema): {s}",
+)
 
 
 def made_up(conv: Conversation) -> None:
@@ -400,9 +427,16 @@ def made_up(conv: Conversation) -> None:
     )
     noun = rng.choice((rng.choice(v.ANIMALS) + "s", rng.choice(v.NOUNS)))
     quoted = join_words([rng.choice(("'{}'", '"{}"', "{}")).replace("{}", k) for k in keys])
-    conv.user(fill(rng, _MADE_UP_ASKS[:2] + _MADE_UP_ASKS[3:], {"n": noun, "k": quoted}))
+    ask = fill(rng, _MADE_UP_ASKS[:2] + _MADE_UP_ASKS[3:], {"n": noun, "k": quoted})
+    bound = rng.random() < 0.4
+    if bound:  # short strings under a schema that says how long they may get
+        limits = {k: {"type": "string", "maxLength": rng.choice((40, 60, 80, 120))} for k in keys}
+        schema = {"type": "object", "properties": limits, "required": keys}
+        ask = fill(rng, _BOUNDED_ASKS, {"n": noun, "s": json.dumps(schema)})
+    conv.user(ask)
     data = {
-        k: f"{rng.choice(('Why', 'The', 'A', 'One', 'How'))} {rng.choice(v.ADJECTIVES)} {noun} {v.words(rng, 2, 4)}"
+        k: f"{rng.choice(('Why', 'The', 'A', 'One', 'How'))} {rng.choice(v.ADJECTIVES)} {noun}"
+        + ("" if bound else f" {v.words(rng, 2, 4)}")
         for k in keys
     }
     conv.answer(

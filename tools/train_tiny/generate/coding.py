@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -527,11 +528,7 @@ def coding(conv: Conversation) -> None:
     conv.extra["task"] = task
     if lists and box.list:
         conv.call((box.list.name, {}), thought=think(rng, conv, _LIST_THOUGHTS))
-        conv.result(
-            rng.choice(("\n", " ", ", ")).join(
-                sorted({task.test_file, f"{v.word(rng)}.py", "README.md"})
-            )
-        )
+        conv.result(listing(rng, task.test_file))
     elif reads:
         session.look(task.test_file, task.tests())
     if failure and rng.random() < 0.45:
@@ -548,6 +545,31 @@ def coding(conv: Conversation) -> None:
         return
     session.run(session.passes())
     session.report(_REPORTS)
+
+
+def listing(rng: random.Random, test_file: str) -> str:
+    """One to five files, the tests among them, in the styles of tools that list a folder."""
+    others = {
+        rng.choice((f"{v.word(rng)}.py", f"{v.word(rng)}.py", "README.md", v.path(rng), "data.csv", "__init__.py", "setup.cfg", "notes.txt"))
+        for _ in range(rng.choices(range(5), (40, 15, 20, 15, 10))[0])
+    }  # fmt: skip
+    names = sorted({test_file, *others})
+    style = rng.random()
+    if style < 0.12:
+        return json.dumps(names)
+    if style < 0.2:
+        return str(names)
+    if style < 0.28:
+        return json.dumps({"files": names})
+    if style < 0.38:
+        return "\n".join(f"- {name}" for name in names)
+    if style < 0.46:
+        return "\n".join(f"{name} ({rng.randint(20, 4000)} bytes)" for name in names)
+    if style < 0.52:
+        return f"{len(names)} file{'s' if len(names) > 1 else ''}: {', '.join(names)}"
+    if style < 0.58:
+        return "./\n" + "\n".join(f"  {name}" for name in names)
+    return rng.choice(("\n", "\n", " ", ", ")).join(names)
 
 
 def _keeps_failing(session: Session, failure: tuple[str, str, str]) -> None:

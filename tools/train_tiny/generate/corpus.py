@@ -8,20 +8,22 @@ from collections.abc import Iterator
 import numpy as np
 from tokenizers import Tokenizer
 
-from . import chat, coding, frameworks, open_ended, tool_use
+from . import agents, chat, coding, frameworks, open_ended, tool_use
 from .conversation import Conversation, Split, tokenise
 from .tool_specs import distractors, shuffled_specs, spec
 
 EPISODES = {
-    **tool_use.EPISODES, "coding": coding.coding, **chat.EPISODES, **open_ended.EPISODES, **frameworks.EPISODES,
+    **tool_use.EPISODES, "coding": coding.coding, **chat.EPISODES, **open_ended.EPISODES, **frameworks.EPISODES, **agents.EPISODES,
 }  # fmt: skip
 _WEIGHTS = {
-    "single": 22, "parallel": 6, "chained": 6, "missing": 2, "error": 3, "coding": 19,
-    "greeting": 4, "question": 12, "memory": 2, "reading": 5, "structured": 5, "made_up": 2,
+    "single": 21, "parallel": 9, "chained": 6, "missing": 3.5, "error": 3, "coding": 19,
+    "greeting": 4, "question": 14, "memory": 2, "reading": 8, "structured": 6, "made_up": 2,
     "story": 2.5, "poem": 2, "listing": 3, "pick": 1.5,
     "supervisor": 1.5, "handoff": 1.5, "plan": 1.5, "react": 1.5, "observation": 1.5, "final_tool": 1.5, "todo": 1, "crew": 2, "summary": 1,
+    "triage": 2, "handed_over": 2, "sub_agent": 2.5, "typed_final": 2.5, "observed": 2.5, "build_on": 2,
 }  # fmt: skip
-_ALONE = {"react", "supervisor", "final_tool"}  # these bring their own frame
+_ALONE = {"react", "supervisor", "final_tool", *agents.EPISODES}  # these bring their own frame
+_WORDY_SHARE = 0.12  # of documents with tools: descriptions as long as a manual
 CHUNK = 64  # documents are padded to whole chunks of the delta rule
 SHORT_ROW, LONG_ROW = 2048, 8192
 
@@ -61,6 +63,8 @@ def _add_distractors(conv: Conversation) -> None:
         if tool.name not in absent:
             conv.offer(spec(rng, tool))
     conv.tools = shuffled_specs(rng, conv.tools)
+    if rng.random() < _WORDY_SHARE:
+        agents.wordy(rng, conv.tools)
 
 
 def _add_system(conv: Conversation) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from . import values as v
 from .conversation import Conversation
 from .families import FAMILIES, Family
+from .lookups import lookup
 from .text import expand, fill, join_words, sentence, show, vary_case
 from .tool_specs import Tool, random_tool, spec
 
@@ -118,6 +119,9 @@ _PLAIN = (
     "{noun} {parts}{tail}", "(A|One|Another|The) {noun} {parts}{tail}", "(I need|I want|I would like|Get me|We need|Give me|Bring me|I could use) (a|the|some|another) {noun} {parts}{tail}",
     "I (have|must|need|want) to {verb} (the |a |my |){noun} {parts}{tail}", "{verb} {noun}, {parts}{tail}", "(Here is|This is) (what I need|a job|the next thing): {verb} (the |a |){noun} {parts}{tail}",
     "(How|What) about (a|the|some) {noun} {parts}{tail}", "{parts}: {verb} (the |that |){noun}{tail}",
+    "(need|want|get me|gimme|looking for|still need) (a|the) {noun} {parts}", "{verb} {noun} {parts} (pls|plz|thx|asap|now|quickly)", "(can u|could u|pls|plz|hey, can you) {verb} (the |a |){noun} {parts}",
+    "(We're|We are|I'm|I am) (missing|short of|waiting for|looking for) (a|the) {noun} {parts}{tail}", "(There should be|Time for|Next up:|To do:|Your job:|One more thing:) (a|the) {noun} {parts}{tail}", "(Mind|Would you mind|Any chance of) {verb}ing (the|a|my) {noun} {parts}?",
+    "{noun}! {parts}", "{parts} ({verb} {noun})", "(My|The) {noun}: {parts}. {verb} it(.|, please.|!)", "(Ok|Right|So|Well), (next|then|now)( we|) {verb} {parts}{tail}",
 )  # fmt: skip
 _ONE_VALUE = (  # the only argument stands before the noun
     "{lead}{verb} (a|the|one|some) {value} {noun}{tail}",
@@ -308,8 +312,17 @@ def family_request(rng: random.Random, conv: Conversation, family: Family | None
     )
 
 
+def lookup_request(rng: random.Random, conv: Conversation) -> Request:
+    while True:
+        found = lookup(rng)
+        if conv.split.allows("lookup", *found.key):
+            break
+    return Request(found.tool, found.arguments, found.ask, found.result, found.answers, found.facts)
+
+
 def request(rng: random.Random, conv: Conversation) -> Request:
-    made = (family_request if rng.random() < 0.5 else generic_request)(rng, conv)
+    makers = (family_request, generic_request, lookup_request)
+    made = rng.choices(makers, (40, 42, 18))[0](rng, conv)
     made.ask = vary_case(rng, made.ask)
     if rng.random() < 0.15:
         made.ask = made.ask.rstrip() + fill(rng, _ASIDES, {"name": made.tool.name})
@@ -323,7 +336,7 @@ def offer(rng: random.Random, conv: Conversation, *requests: Request) -> None:
 
 # ---- thoughts --------------------------------------------------------------------------------
 
-_CALL_THOUGHTS = (
+CALL_THOUGHTS = (
     "(I need|I will use|I should call|This calls for|Let me use) {name}( here| now| for this|).",
     "The user wants (something|a result) that {name} can (give|do). (I will call it.|Calling it.|)",
     "{name} fits. Arguments: {args}.",
@@ -331,7 +344,7 @@ _CALL_THOUGHTS = (
     "The user asks for {name}, with {args}.",
     "(Call|Use) {name} with {args}.",
 )
-_ANSWER_THOUGHTS = (
+ANSWER_THOUGHTS = (
     "(I have the result|The tool answered|The result is there), (so|now) I can (answer|reply).",
     "The tool (returned|said) {result}. I (will|can) (report|tell) that.",
     "(That is all I need|Now I can answer|Nothing else to do).",
@@ -361,14 +374,14 @@ def think(rng: random.Random, conv: Conversation, templates: tuple[str, ...], **
 
 def call_thought(rng: random.Random, conv: Conversation, r: Request) -> str:
     args = ", ".join(f"{k} = {show(x)}" for k, x in r.arguments.items()) or "no arguments"
-    return think(rng, conv, _CALL_THOUGHTS, name=r.tool.name, args=args)
+    return think(rng, conv, CALL_THOUGHTS, name=r.tool.name, args=args)
 
 
 def tell(rng: random.Random, conv: Conversation, *requests: Request) -> None:
     """The grounded final answer."""
     last = requests[-1]
     text = " ".join(rng.choice(r.answers) for r in requests)
-    thought = think(rng, conv, _ANSWER_THOUGHTS, result=last.result)
+    thought = think(rng, conv, ANSWER_THOUGHTS, result=last.result)
     conv.answer(text, thought, facts=[f for r in requests for f in r.facts])
 
 

@@ -1,0 +1,141 @@
+"""Tools that look one property of one thing up, and the many ways people ask for it."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from . import values as v
+from .text import expand, fill, sentence, show
+from .tool_specs import INTEGER, STRING, Maker, Param, Tool
+
+_KINDS = (
+    "order ticket room house book bridge tower ship bottle chair bag coat engine wheel garden "
+    "ladder table bill card letter machine street ring customer song film team shop van drink"
+).split()
+
+
+@dataclass(frozen=True)
+class Property:
+    """`asks` are questions, `knows` is what somebody who can answer them knows."""
+
+    name: str
+    tools: str
+    asks: str
+    knows: str
+    results: str
+    make: Maker
+
+
+def _count(rng: random.Random) -> int:
+    return rng.randint(0, rng.choice((9, 99, 999)))
+
+
+_PROPERTIES = (
+    Property("price", "price|cost|rate", "(How much is {t}|What does {t} cost|What is the price of {t})", "(the prices|what things cost|prices)", "({x} euros|{x} dollars|EUR {x}|{x})", _count),
+    Property("stock", "stock|count|quantity|number", "(How many {t} are (there|left|in stock)|How many {t} do we have|What is the stock of {t})", "(the stock|how much is left|what is in the store)", "({x}|{x} pieces|{x} in stock|{x} left)", _count),
+    Property("place", "place|location|position", "(Where is {t}|Where can I find {t}|Where do I look for {t})", "(where things are|all places|the locations)", "({x}|in {x}|at {x})", v.place),
+    Property("owner", "owner|holder|user", "(Who owns {t}|Whose is {t}|Who is the owner of {t}|Who has {t})", "(who owns what|the owners)", "({x}|owned by {x})", v.person),
+    Property("age", "age|years", "(How old is {t}|What is the age of {t})", "(how old things are|ages)", "({x} years|{x})", _count),
+    Property("length", "length|size|height", "(How (long|tall|high) is {t}|What is the (length|height|size) of {t})", "(sizes|how large things are|all measures)", "({x} metres|{x} m|{x} cm|{x})", _count),
+    Property("weight", "weight|mass|load", "(How heavy is {t}|How much does {t} weigh|What is the weight of {t})", "(weights|how heavy things are)", "({x} kilos|{x} kg|{x})", _count),
+    Property("state", "state|status|condition", "(What is the (state|status) of {t}|How is {t} doing|Is {t} (ready|done|fine))", "(the state of everything|how things stand)", "({x}|it is {x}|status: {x})", lambda r: r.choice(v.ADJECTIVES)),
+    Property("time", "time|start|opening|schedule", "(When does {t} (start|open|begin|leave|close|arrive)|At what time does {t} (start|open|leave))", "(the schedule|all times|when things start)", "({x}|at {x}|starts at {x})", v.clock),
+    Property("contact", "phone|contact|email", "(How do I reach {t}|What is the (phone number|contact|address) of {t})", "(phone numbers|how to reach people|contacts)", "({x}|call {x})", v.code),
+)  # fmt: skip
+_NAMES = ("{p}_of", "get_{p}", "{k}_{p}", "find_{k}", "look_up_{p}", "{p}_lookup", "{k}_info", "check_{p}", "{k}_{p}_service", "show_{k}", "fetch_{k}_{p}", "{p}")  # fmt: skip
+_DESCRIPTIONS = (
+    "(Look up|Get|Find|Tell|Return) the {p} of (a|one|the) {k}.", "{a}?", "{a} (is|can be) (looked up|answered) (here|with this).",
+    "(Look up|Find out)( what is known about a {k}| a {k}'s {p}).", "{K} {p}.", "",
+)  # fmt: skip
+_HINTS = (
+    "", "", "", " (Look it up.|Please look it up.|Use the tool.|With the tool, please.|Use {n}.|Please check.|Thanks!|Tell me.)",
+)  # fmt: skip
+_SHORT = (
+    "{p} of {t}", "{p} {v}?", "{t}: {p}?", "(the |){p} of {t}, please(.|)", "(need|want) the {p} of {t}", "(give me|tell me|get|I need|find) the {p} of {t}(.|)",
+    "(look up|check) {t}( please|)", "(do you know|any idea of|what about) the {p} of {t}?",
+)  # fmt: skip
+_ANSWERS = ("The {p} of {t} is {r}.", "{T}: {r}.", "(It is|That is|The answer is) {r}.", "{r}")
+
+
+@dataclass
+class Lookup:
+    """One property of one thing, and the tool that knows it."""
+
+    property: Property
+    kind: str
+    tool: Tool
+    value: str | int  # which thing
+    thing: str  # as people say it
+    question: str  # a whole question
+    ask: str  # what somebody writes, hints included
+    outcome: Any  # the property's value
+    result: str  # what the tool returns
+    answers: list[str]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {self.tool.params[0].name: self.value}
+
+    @property
+    def facts(self) -> list[str]:
+        return [show(self.outcome)]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What is held out: this tool for this property of these things."""
+        return (self.property.name, self.kind, self.tool.name)
+
+
+def _thing(rng: random.Random, kind: str) -> tuple[str | int, str]:
+    """(argument, as said): the article and the kind are not part of the argument."""
+    roll = rng.random()
+    if roll < 0.25:
+        number = rng.randint(1, rng.choice((99, 9999)))
+        return number, expand(rng, f"({kind}|{kind} number|the {kind}) {number}")
+    if roll < 0.45:
+        code = v.code(rng)
+        return code, expand(rng, f"({kind} {code}|the {kind} {code}|{code})")
+    if roll < 0.75:
+        noun = rng.choice((rng.choice(v.NOUNS), rng.choice(v.FOODS), v.word(rng)))
+        return noun, expand(rng, f"(the {noun}|the {noun}|{noun}|our {noun}|a {noun})")
+    name = rng.choice((v.place(rng), v.person(rng), v.pseudo_word(rng, 2, 3).capitalize()))
+    return name, expand(rng, f"({name}|{name}|the {kind} {name}|{kind} {name}|the {name})")
+
+
+def lookup(rng: random.Random) -> Lookup:
+    """A random one; whether it may be used is the caller's to ask."""
+    prop, kind = rng.choice(_PROPERTIES), rng.choice(_KINDS)
+    word = rng.choice(prop.tools.split("|"))
+    value, thing = _thing(rng, kind)
+    if prop.name == "stock" and isinstance(value, str):
+        value = value if value.endswith("s") else value + "s"
+        thing = value
+    slots: dict[str, Any] = {"p": word, "k": kind, "K": sentence(kind), "t": thing, "v": value}
+    asked = sentence(fill(rng, prop.asks, {"t": thing}))
+    general = sentence(fill(rng, prop.asks, {"t": f"a {kind}"}))
+    name = fill(rng, _NAMES, slots)
+    param = expand(rng, f"({kind}|{kind}|item|name|thing|{kind}_id|id|what|which|key)")
+    schema = dict(INTEGER if isinstance(value, int) else STRING)
+    description = fill(rng, _DESCRIPTIONS, {**slots, "a": general})
+    tool = Tool(name, description, [Param(param, schema, lambda r: _thing(r, kind)[0])])
+    if rng.random() < 0.35:
+        ask = fill(rng, _SHORT, slots)
+    else:
+        ask = asked + rng.choice(("?", "?", "?", "")) + fill(rng, _HINTS, {"n": name})
+    outcome = prop.make(rng)
+    told = fill(rng, prop.results, {"x": outcome})
+    result = _result(rng, told, show(outcome), show(value), word)
+    says = {**slots, "r": told, "T": sentence(thing)}
+    answers = [fill(rng, each, says) for each in _ANSWERS]
+    return Lookup(prop, kind, tool, value, thing, asked + "?", ask, outcome, result, answers)
+
+
+def _result(rng: random.Random, told: str, outcome: str, value: str, word: str) -> str:
+    """What the tool returns, in the styles of tools."""
+    return rng.choice((
+        told, told, outcome, f"{value}: {told}", f"{value} {word}: {outcome}",
+        f"the {word} of {value} is {told}", json.dumps({word: outcome}, ensure_ascii=False),
+    ))  # fmt: skip
