@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 
 from openjet_provider.chat.channels import Content, Reasoning, held_suffix
 from openjet_provider.chat.schema import coerce, parse_loosely
-from openjet_provider.chat.tokenizer import CONTROL, Tokenizer, without_surrogates
+from openjet_provider.chat.tokenizer import CONTROL, Tokenizer
 from openjet_provider.chat.types import (
     ChatDelta,
     ChatResult,
@@ -47,7 +47,6 @@ _TAGS = {
     "</tool_call>": _END_CALL,
 }
 _TAG_TEXT = {ord(char): text for text, char in _TAGS.items()}
-_TAG = re.compile("|".join(_TAGS))
 
 _FUNCTION, _END_FUNCTION = "<function=", "</function>"
 _PARAMETER, _END_PARAMETER = "<parameter=", "</parameter>"
@@ -128,7 +127,6 @@ class OutputParser:
             if text in tokenizer.special
         }
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._partial_tag = ""
 
         self._buffer = ""
         self._at = 0
@@ -171,21 +169,13 @@ class OutputParser:
                 self._advance(self._decoder.decode(self._token_bytes(token)))
         return self._delta()
 
-    def feed_text(self, text: str) -> ChatDelta:
-        """The same for output that is known as text only: tags are recognised in it."""
-        text = self._partial_tag + without_surrogates(text)
-        keep = held_suffix(text, _TAGS)
-        self._partial_tag = text[len(text) - keep :]
-        self._advance(_TAG.sub(lambda tag: _TAGS[tag[0]], text[: len(text) - keep]))
-        return self._delta()
-
     def finish(self, reason: EndReason = "stop") -> ChatDelta:
         """The rest. reason: why the generation ended; "stop" for its end token or a stop string."""
         if not self._final:
             self._end = reason
             self._cut = reason != "stop"
             self._final = True
-            self._advance(self._decoder.decode(b"", final=True) + self._partial_tag)
+            self._advance(self._decoder.decode(b"", final=True))
             self._content.finish()
         return self._delta()
 

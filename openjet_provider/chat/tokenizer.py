@@ -7,7 +7,6 @@ applies NFC first, so ids differ for decomposed input only; `nfc=True` gives its
 
 from __future__ import annotations
 
-import codecs
 import re
 import unicodedata
 from array import array
@@ -145,22 +144,6 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Bytes that are no UTF-8 become U+FFFD."""
         return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")
-
-
-class Detokenizer:
-    """Decodes a stream of tokens; never gives half a character. One stream, one thread."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._token_bytes = tokenizer.token_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def feed(self, ids: Iterable[int]) -> str:
-        """Text completed by these tokens, any number of them; possibly empty."""
-        return self._decoder.decode(b"".join(map(self._token_bytes, ids)))
-
-    def finish(self) -> str:
-        """What an incomplete last character leaves: U+FFFD, or nothing."""
-        return self._decoder.decode(b"", final=True)
 
 
 def _byte_alphabet() -> dict[str, int]:

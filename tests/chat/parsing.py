@@ -40,12 +40,6 @@ def parse_ids(tokenizer: Tokenizer, output: Output, steps: Iterable[Sequence[int
     return _result(parser, [parser.feed(step) for step in steps], output)
 
 
-def parse_text(tokenizer: Tokenizer, output: Output, pieces: Iterable[str]) -> ChatResult:
-    """Fed as text, cut like this."""
-    parser = _parser(tokenizer, output)
-    return _result(parser, [parser.feed_text(piece) for piece in pieces], output)
-
-
 def byte_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     """The text as one token a byte, but for the special tokens."""
     alphabet = {tokenizer.token_bytes(i): i for i in range(len(tokenizer))}
@@ -58,13 +52,13 @@ def byte_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return ids
 
 
-def cuts(text: str, sizes: Iterable[int]) -> Iterator[str]:
-    """`text` in pieces of these lengths, the last piece whatever is left."""
+def cuts(ids: Sequence[int], sizes: Iterable[int]) -> Iterator[Sequence[int]]:
+    """`ids` in steps of these lengths, the last step whatever is left."""
     at = 0
     for size in sizes:
-        yield text[at : at + size]
+        yield ids[at : at + size]
         at += size
-    yield text[at:]
+    yield ids[at:]
 
 
 def _parser(tokenizer: Tokenizer, output: Output) -> OutputParser:

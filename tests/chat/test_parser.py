@@ -1,4 +1,4 @@
-"""The table of parser cases, whole and cut at every character, byte and token."""
+"""The table of parser cases, whole and cut at every byte and token."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from openjet_provider.chat.parser import OutputParser
 from openjet_provider.chat.tokenizer import Tokenizer
-from openjet_provider.chat.types import ChatResult, Usage
+from openjet_provider.chat.types import ChatDelta, ChatResult, Usage
 from tests.chat.parser_cases import CASES, IDS, TOOLS, Case, call
-from tests.chat.parsing import Output, byte_ids, parse_ids, parse_text
+from tests.chat.parsing import Output, byte_ids, parse_ids
 
 
 def check(case: Case, result: ChatResult) -> None:
@@ -22,20 +22,12 @@ def check(case: Case, result: ChatResult) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_text(tokenizer: Tokenizer, case: Case) -> None:
-    check(case, parse_text(tokenizer, case.output, [case.output.text]))
-    check(case, parse_text(tokenizer, case.output, case.output.text))
-
-
-@pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_tokens(tokenizer: Tokenizer, case: Case) -> None:
     ids = tokenizer.encode(case.output.text, parse_special=True)
     check(case, parse_ids(tokenizer, case.output, [ids]))
     check(case, parse_ids(tokenizer, case.output, [[i] for i in ids]))
-    check(
-        case,
-        parse_ids(tokenizer, case.output, [[i] for i in byte_ids(tokenizer, case.output.text)]),
-    )
+    single = byte_ids(tokenizer, case.output.text)
+    check(case, parse_ids(tokenizer, case.output, [[i] for i in single]))
 
 
 def test_tags_written_as_plain_text_are_text(tokenizer: Tokenizer) -> None:
@@ -56,19 +48,42 @@ def test_bytes_that_are_no_text(tokenizer: Tokenizer) -> None:
     assert (result.reasoning, result.content) == ("A\ufffd", "\ufffd")
 
 
+# Bytes in steps, and the text.
+STREAMS = {
+    "a character in three steps": ([b"A\xf0", b"\x9f\x98", b"\x80", b"B"], "A😀B"),
+    "a bad byte in the middle": ([b"A", b"\xc3", b"(B"], "A\ufffd(B"),
+    "an incomplete end": ([b"A", b"\xe2\x8c"], "A\ufffd"),
+    "an incomplete end behind a character": ([b"\xe4\xb8", b"\xad\xe6"], "中\ufffd"),
+    "nothing": ([], ""),
+}
+
+
+@pytest.mark.parametrize(("steps", "text"), STREAMS.values(), ids=STREAMS)
+def test_half_characters_wait(tokenizer: Tokenizer, steps: list[bytes], text: str) -> None:
+    token = {tokenizer.token_bytes(i): i for i in range(len(tokenizer))}
+    parser = OutputParser(tokenizer)
+    parts = [parser.feed(token[bytes([byte])] for byte in step).content for step in steps]
+    assert all("\ufffd" not in part for part in parts) or "bad" in text or text[-1] != "\ufffd"
+    assert "".join(parts) + parser.finish().content == text
+
+
 def test_arguments_arrive_by_parameter(tokenizer: Tokenizer) -> None:
     parser = OutputParser(tokenizer, tools=TOOLS)
-    first = parser.feed_text("<tool_call>\n<function=write_file>\n<parameter=path>\na.txt")
+
+    def feed(text: str) -> ChatDelta:
+        return parser.feed(tokenizer.encode(text, parse_special=True))
+
+    first = feed("<tool_call>\n<function=write_file>\n<parameter=path>\na.txt")
     assert [(c.name, c.arguments) for c in first.tool_calls] == [("write_file", "")]
-    second = parser.feed_text("\n</parameter>\n<parameter=text>\n")
+    second = feed("\n</parameter>\n<parameter=text>\n")
     assert [c.arguments for c in second.tool_calls] == ['{"path": "a.txt"']
-    parser.feed_text("x\n</parameter>\n</function>\n</tool_call>")
+    feed("x\n</parameter>\n</function>\n</tool_call>")
     assert [c.arguments for c in parser.finish().tool_calls][-1] == "}"
 
 
 def test_ids_are_unique(tokenizer: Tokenizer) -> None:
     parser = OutputParser(tokenizer, tools=TOOLS)
-    parser.feed_text(call("clock") * 50)
+    parser.feed(tokenizer.encode(call("clock") * 50, parse_special=True))
     parser.finish()
     ids = {c.id for c in parser.result(Usage()).tool_calls}
     assert len(ids) == 50
@@ -85,18 +100,19 @@ def test_reasoning_tokens_include_the_closing_tag(tokenizer: Tokenizer) -> None:
 
 def test_nothing_counts_after_a_stop_string(tokenizer: Tokenizer) -> None:
     parser = OutputParser(tokenizer, tools=TOOLS, stop=("END",))
-    assert parser.feed_text("a END").content == "a"
+    assert parser.feed(tokenizer.encode("a END")).content == "a"
     assert parser.stopped
-    assert parser.feed_text(f"b {call('clock')}").content == ""
+    more = tokenizer.encode(f"b {call('clock')}", parse_special=True)
+    assert parser.feed(more).content == ""
     parser.finish()
     assert parser.result(Usage()).content == "a "
     assert parser.finish_reason == "stop"
 
 
 def test_finish_twice_adds_nothing(tokenizer: Tokenizer) -> None:
-    parser = OutputParser(tokenizer)
-    parser.feed_text("a <tool")
-    assert parser.finish().content == "a <tool"[1:]
+    parser = OutputParser(tokenizer, tools=TOOLS)
+    assert parser.feed(tokenizer.encode("a <func")).content == "a"
+    assert parser.finish().content == " <func"
     assert parser.finish("length").content == ""
     assert parser.finish_reason == "stop"
 
@@ -117,7 +133,8 @@ def test_finish_twice_adds_nothing(tokenizer: Tokenizer) -> None:
     ids=lambda text: repr(text[:30]),
 )
 def test_time_grows_with_the_length(tokenizer: Tokenizer, text: str) -> None:
-    """Nothing that a model can write makes the parser slow: 100 KB in 10-byte steps in seconds."""
+    """Nothing that a model can write makes the parser slow: 100 KB, 3 tokens a step, in seconds."""
+    ids = tokenizer.encode(text, parse_special=True)
     start = time.process_time()
-    parse_text(tokenizer, Output(text, TOOLS), [text[i : i + 10] for i in range(0, len(text), 10)])
+    parse_ids(tokenizer, Output(text, TOOLS), [ids[i : i + 3] for i in range(0, len(ids), 3)])
     assert time.process_time() - start < 5
