@@ -151,6 +151,7 @@ uint32_t oj_sizeof(const char* struct_name) {
         OJ_STRUCT(oj_event),
         OJ_STRUCT(oj_mask_request),
         OJ_STRUCT(oj_engine_stats),
+        OJ_STRUCT(oj_saved),
     };
 #undef OJ_STRUCT
     for (const auto& known : structs) {
@@ -400,4 +401,47 @@ void oj_engine_get_stats(oj_engine* handle, oj_engine_stats* stats) {
     if (!stats) return;
     const auto engine = engines().find(handle);
     *stats = engine ? engine->stats() : oj_engine_stats();
+}
+
+oj_status oj_engine_save(oj_engine* handle, const int32_t* tokens, int32_t n_tokens,
+                         const char* name, oj_saved* saved, oj_error* error) {
+    return guarded(error, [&] {
+        require_array(tokens, n_tokens, "tokens");
+        require(name, "name");
+        require(saved, "saved");
+        *saved = engine_of(handle)->save({tokens, tokens + n_tokens}, name);
+    });
+}
+
+oj_status oj_engine_restore(oj_engine* handle, const char* name, int32_t* tokens,
+                            int32_t max_tokens, oj_saved* restored, oj_error* error) {
+    return guarded(error, [&] {
+        require_array(tokens, max_tokens, "tokens");
+        require(name, "name");
+        require(restored, "restored");
+        std::vector<int32_t> found;
+        *restored = engine_of(handle)->restore(name, &found);
+        const auto n = std::min(found.size(), static_cast<size_t>(max_tokens));
+        std::copy_n(found.begin(), n, tokens);
+    });
+}
+
+oj_status oj_engine_erase(oj_engine* handle, const int32_t* tokens, int32_t n_tokens,
+                          int32_t* n_erased, oj_error* error) {
+    return guarded(error, [&] {
+        require_array(tokens, n_tokens, "tokens");
+        require(n_erased, "n_erased");
+        *n_erased = engine_of(handle)->erase({tokens, tokens + n_tokens});
+    });
+}
+
+int32_t oj_engine_note(oj_engine* handle, char* text, int32_t size) {
+    const auto engine = engines().find(handle);
+    if (!engine) return -OJ_ERR_CLOSED;
+    if (!text || size < 1) return -OJ_ERR_INVALID;
+    const std::string line = engine->take_note();
+    const auto n = std::min(line.size(), static_cast<size_t>(size) - 1);
+    std::memcpy(text, line.data(), n);
+    text[n] = '\0';
+    return static_cast<int32_t>(n);
 }

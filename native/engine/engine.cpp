@@ -15,9 +15,10 @@ constexpr auto kMaskGrace = std::chrono::microseconds(200);   // a step waits th
 constexpr auto kCheckPeriod = std::chrono::milliseconds(20);  // of deadlines, while nothing runs
 constexpr int32_t kMaskTimeoutMs = 30000;
 
-oj_engine_options without_script(oj_engine_options options) {
-    options.script = nullptr;  // the backend has its own copy
+oj_engine_options without_pointers(oj_engine_options options) {
+    options.script = nullptr;  // the backend and the store have copies
     options.n_script = 0;
+    options.state_dir = nullptr;
     return options;
 }
 
@@ -26,9 +27,10 @@ oj_engine_options without_script(oj_engine_options options) {
 Engine::Engine(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
                const oj_engine_options& options)
     : model_(std::move(model)),
-      options_(without_script(options)),
+      options_(without_pointers(options)),
       backend_(std::move(backend)),
       runner_(*model_, *backend_, options_),
+      store_(open_store(options)),
       queue_(options.max_queue, options.max_queue_client),
       stats_(runner_.stats()),
       thread_([this] { run(); }) {}
@@ -129,6 +131,7 @@ void Engine::run() {
     oj_finish finish = OJ_FINISH_CANCEL;
     try {
         while (wait_for_work()) {
+            run_commands();
             keep_masks();
             end_requests();
             while (admit_one()) {
@@ -142,6 +145,7 @@ void Engine::run() {
         finish = OJ_FINISH_ERROR;
     }
     end_all(finish);
+    keep_all(finish != OJ_FINISH_ERROR);
 }
 
 // False when the engine stops.
@@ -151,7 +155,7 @@ bool Engine::wait_for_work() {
         if (stopping_) return true;
         if (events_.size() >= kMaxEvents) return false;
         return (admit_ && queue_.size() > 0) || !cancels_.empty() || !mask_replies_.empty() ||
-               runner_.has_work();
+               !commands_.empty() || runner_.has_work();
     };
     if (queue_.size() == 0 && runner_.running().empty()) {
         work_.wait(lock, has_work);
@@ -260,6 +264,7 @@ void Engine::end_all(oj_finish finish) {
     }
     const std::vector<oj_event> events = runner_.take_events();
     std::lock_guard<std::mutex> lock(mutex_);
+    commands_.clear();  // whoever waits for one is told that the engine is closed
     events_.insert(events_.end(), events.begin(), events.end());
     stats_ = runner_.stats();
     stats_.running = 0;

@@ -10,12 +10,15 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "engine/prefix_store.h"
 #include "engine/queue.h"
 #include "engine/runner.h"
 
@@ -36,6 +39,10 @@ public:
                    const int32_t* forced, int32_t n_forced);
     oj_engine_stats stats();
     void check_health();  // throws when stopped or lost
+    oj_saved save(const std::vector<int32_t>& tokens, const std::string& name);
+    oj_saved restore(const std::string& name, std::vector<int32_t>* tokens);
+    int32_t erase(const std::vector<int32_t>& tokens);
+    std::string take_note();  // "" if there is none
     void stop();
 
 private:
@@ -48,13 +55,24 @@ private:
     void publish(bool stepped);
     void drop_mask_requests(uint64_t id);  // with the lock held
     void end_all(oj_finish finish);
+    void keep_all(bool backend_works);
+
+    std::unique_ptr<PrefixStore> open_store(const oj_engine_options& options);
+    StateDirectory& directory(const std::string& name) const;
+    void between_steps(const std::function<void()>& work);  // waits until the thread has done it
+    void run_commands();
+    void note(const std::string& line);
 
     void check_serving() const;  // with the lock held
 
     const std::shared_ptr<const Model> model_;
     const oj_engine_options options_;
     const std::unique_ptr<Backend> backend_;
+    std::mutex notes_mutex_;
+    std::deque<std::string> notes_;
+
     Runner runner_;  // the step thread's own
+    const std::unique_ptr<PrefixStore> store_;
 
     std::mutex mutex_;                   // guards what follows
     std::condition_variable work_;       // for the step thread: requests, cancels, room, stop
@@ -65,6 +83,7 @@ private:
     std::deque<oj_event> events_;
     std::deque<oj_mask_request> mask_requests_;
     std::vector<MaskReply> mask_replies_;
+    std::vector<std::packaged_task<void()>> commands_;
     size_t n_asked_ = 0;  // mask requests of the last step
     bool admit_ = false;  // something changed since the last admission
     oj_engine_stats stats_ = {};

@@ -30,22 +30,48 @@ int32_t PrefixIndex::find(const std::vector<int32_t>& tokens, const std::vector<
     return best;
 }
 
+std::vector<int32_t> PrefixIndex::prefixes_of(const std::vector<int32_t>& tokens,
+                                              const std::vector<uint64_t>& hashes) const {
+    std::vector<int32_t> found;
+    for (int32_t i = 0; i < n_total(); ++i) {
+        if (matches(entries_[i], tokens, hashes)) found.push_back(i);
+    }
+    std::sort(found.begin(), found.end(),
+              [&](int32_t a, int32_t b) { return entries_[a].length < entries_[b].length; });
+    return found;
+}
+
+std::vector<int32_t> PrefixIndex::tokens_of(int32_t i) const {
+    const StoredPrefix& entry = entries_[i];
+    std::vector<int32_t> tokens;
+    for (int32_t page : entry.pages)
+        tokens.insert(tokens.end(), pool_.tokens(page), pool_.tokens(page) + kPageSize);
+    tokens.resize(static_cast<size_t>(entry.length));
+    return tokens;
+}
+
 void PrefixIndex::touch(int32_t entry, const std::vector<int32_t>& tokens,
                         const std::vector<uint64_t>& hashes) {
-    std::vector<StoredPrefix*> chain;
-    for (StoredPrefix& stored : entries_) {
-        if (matches(stored, tokens, hashes)) chain.push_back(&stored);
-    }
-    std::sort(chain.begin(), chain.end(),
-              [](const StoredPrefix* a, const StoredPrefix* b) { return a->length < b->length; });
     ++clock_;
     int32_t previous = 0;
-    for (StoredPrefix* stored : chain) {
-        stored->superseded = !stored->shared && stored->length < entries_[entry].length;
-        stored->saves = stored->length - previous;
-        if (!stored->superseded) stored->last_use = clock_;
-        previous = stored->length;
+    for (int32_t i : prefixes_of(tokens, hashes)) {
+        StoredPrefix& stored = entries_[i];
+        stored.superseded = !stored.shared && stored.length < entries_[entry].length;
+        stored.saves = stored.length - previous;
+        if (!stored.superseded) stored.last_use = clock_;
+        previous = stored.length;
     }
+}
+
+int32_t PrefixIndex::erase(const std::vector<int32_t>& tokens,
+                           const std::vector<uint64_t>& hashes) {
+    int32_t longest = 0;
+    for (int32_t i : prefixes_of(tokens, hashes)) {
+        if (entries_[i].shared) continue;
+        longest = entries_[i].length;
+        drop(i);
+    }
+    return longest;
 }
 
 int32_t PrefixIndex::insert(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
@@ -59,7 +85,7 @@ int32_t PrefixIndex::insert(const std::vector<int32_t>& tokens, const std::vecto
     if (n_used_ == n_total()) {
         const int32_t victim = least_useful(false);
         if (victim < 0) return -1;  // no snapshots at all
-        drop(victim);
+        evict(victim);
     }
     int32_t i = 0;
     while (entries_[i].length > 0)
@@ -96,11 +122,16 @@ int32_t PrefixIndex::least_useful(bool only_with_idle_pages) const {
     return best;
 }
 
-void PrefixIndex::drop(int32_t i) {
+void PrefixIndex::evict(int32_t i) {
+    if (evicted_) evicted_(i);
     const int32_t before = pool_.n_free();
+    drop(i);
+    n_evicted_pages_ += pool_.n_free() - before;
+}
+
+void PrefixIndex::drop(int32_t i) {
     for (int32_t page : entries_[i].pages)
         pool_.drop_cached(page);
-    n_evicted_pages_ += pool_.n_free() - before;
     entries_[i] = StoredPrefix();
     --n_used_;
 }
@@ -110,7 +141,7 @@ bool PrefixIndex::evict_page() {
     while (pool_.n_free() == before) {
         const int32_t victim = least_useful(true);
         if (victim < 0) return false;
-        drop(victim);
+        evict(victim);
     }
     return true;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "engine/pages.h"
@@ -16,6 +17,14 @@ namespace oj {
 inline uint64_t hash_prefix(uint64_t hash, int32_t token) {
     hash = (hash ^ (static_cast<uint64_t>(token) + 0x9e3779b97f4a7c15ull)) * 0xff51afd7ed558ccdull;
     return hash ^ (hash >> 32);
+}
+
+// By length, from 0 to all of the tokens.
+inline std::vector<uint64_t> hash_prefixes(const std::vector<int32_t>& tokens) {
+    std::vector<uint64_t> hashes{0};
+    for (int32_t token : tokens)
+        hashes.push_back(hash_prefix(hashes.back(), token));
+    return hashes;
 }
 
 struct StoredPrefix {
@@ -54,6 +63,18 @@ public:
     // False if everything that could be dropped would free none.
     bool evict_page();
 
+    // Called with each entry that is about to be dropped to make room.
+    void on_evict(std::function<void(int32_t entry)> evicted) { evicted_ = std::move(evicted); }
+
+    // Drops the stored prefixes of these tokens that are not shared starts. Returns the length of
+    // the longest.
+    int32_t erase(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes);
+
+    // The entries whose tokens begin these, ascending.
+    std::vector<int32_t> prefixes_of(const std::vector<int32_t>& tokens,
+                                     const std::vector<uint64_t>& hashes) const;
+    std::vector<int32_t> tokens_of(int32_t entry) const;
+
     const StoredPrefix& operator[](int32_t entry) const { return entries_[entry]; }
     int32_t n_total() const { return static_cast<int32_t>(entries_.size()); }
     int32_t n_used() const { return n_used_; }
@@ -64,10 +85,12 @@ private:
                  const std::vector<uint64_t>& hashes) const;
     bool frees_pages(const StoredPrefix& entry) const;
     int32_t least_useful(bool only_with_idle_pages) const;
+    void evict(int32_t entry);
     void drop(int32_t entry);
 
     PagePool& pool_;
     std::vector<StoredPrefix> entries_;
+    std::function<void(int32_t)> evicted_;
     int32_t n_used_ = 0;
     uint64_t clock_ = 0;
     int64_t n_evicted_pages_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/prefix_store.h"
 #include "engine/request.h"
 
 namespace oj {
@@ -142,6 +143,10 @@ oj_engine_stats Runner::stats() const {
     stats.snapshots_total = index_.n_total();
     stats.snapshots_used = index_.n_used();
     stats.context = options_.context;
+    if (store_) {
+        stats.prefixes_kept = store_->n_prefixes();
+        stats.host_bytes = store_->host_bytes();
+    }
     return stats;
 }
 

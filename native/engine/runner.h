@@ -19,9 +19,13 @@
 
 namespace oj {
 
+class PrefixStore;
+struct SavedConversation;
+struct SpilledPrefix;
+
 enum class Admission {
     admitted,
-    later,    // a running conversation is about to store what it can start from
+    later,    // what it can start from is about to be stored, or being read from a file
     no_room,  // no slot or no pages: wait until somebody ends
 };
 
@@ -33,6 +37,9 @@ public:
     // `admitted` does it run; the caller then hands it over with add().
     Admission admit(Conversation& request);
     void add(std::unique_ptr<Conversation> request);
+
+    // Stored prefixes that have to make room go to `store`, and come back from there.
+    void keep_in(PrefixStore& store);
 
     // One step of everybody; false if there was nothing to do.
     bool step();
@@ -55,7 +62,24 @@ public:
     }
     oj_engine_stats stats() const;
 
+    // Everything stored, to the store. Everybody must have ended.
+    void spill_all();
+    // The stored prefixes of these tokens; false: they are being read, ask again.
+    bool export_stored(const std::vector<int32_t>& tokens, SavedConversation* saved);
+    // Drops the conversation that these tokens are. Returns the length of what was stored of it.
+    int32_t erase(const std::vector<int32_t>& tokens);
+
 private:
+    // the store (runner_store.cpp)
+    void spill(int32_t entry);
+    int32_t spilled_length(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
+                           int32_t limit) const;
+    bool bring_back(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
+                    int32_t limit, int32_t* entry);
+    int32_t import(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
+                   int32_t length, int32_t entry, const SpilledPrefix& prefix);
+    bool has_pages_to_import(int32_t length, int32_t entry) const;
+
     // admission (runner_admission.cpp)
     bool joins_shared_prefix(const Conversation& request, int32_t cached);
     bool has_pages_for(const Conversation& request, int32_t entry) const;
@@ -97,6 +121,7 @@ private:
 
     const Model& model_;
     Backend& backend_;
+    PrefixStore* store_ = nullptr;
     const oj_engine_options options_;
     PagePool pool_;
     PrefixIndex index_;

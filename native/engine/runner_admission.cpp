@@ -16,8 +16,13 @@ constexpr int32_t kWorthWaiting = 64;  // tokens that are read once instead of t
 
 Admission Runner::admit(Conversation& c) {
     if (free_slots_.empty()) return Admission::no_room;
-    int32_t entry = index_.find(c.tokens, c.hashes, c.n_tokens() - 1);
-    if (joins_shared_prefix(c, entry < 0 ? 0 : index_[entry].length)) return Admission::later;
+    const int32_t limit = c.n_tokens() - 1;
+    int32_t entry = index_.find(c.tokens, c.hashes, limit);
+    const int32_t cached = entry < 0 ? 0 : index_[entry].length;
+    if (joins_shared_prefix(c, std::max(cached, spilled_length(c.tokens, c.hashes, limit)))) {
+        return Admission::later;
+    }
+    if (!bring_back(c.tokens, c.hashes, limit, &entry)) return Admission::later;
     if (!has_pages_for(c, entry)) {
         if (!running_.empty()) return Admission::no_room;
         entry = -1;  // alone, everybody's pages can be had but for those of its own prefix

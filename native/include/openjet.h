@@ -296,6 +296,13 @@ typedef struct oj_engine_options {
     float step_target;        /* a step with prompt rows costs at most this times a decode step */
     int32_t min_prompt_rows;  /* ... but reads at least this many prompt rows */
     int32_t mask_timeout_ms;  /* a request ends when its masks take longer; 0 = 30000 */
+    /* Stored prefixes that have to leave the backend's memory stay in at most host_bytes of host
+     * memory; then, with state_dir, in files of at most state_bytes together. With state_dir,
+     * oj_engine_stop writes everything that is stored, and oj_engine_open knows it again. The
+     * folder is made if needed and belongs to one engine at a time. */
+    int64_t host_bytes;
+    const char *state_dir; /* NULL = none; copied */
+    int64_t state_bytes;
     const oj_script_rule *script; /* scripted backend only; copied */
     int32_t n_script;
 } oj_engine_options;
@@ -454,10 +461,34 @@ typedef struct oj_engine_stats {
     int32_t snapshots_total;
     int32_t snapshots_used;
     int32_t context;
+    int32_t prefixes_kept; /* stored prefixes in host memory or files */
+    int64_t host_bytes;    /* of host memory that they take */
 } oj_engine_stats;
 
 /* Any thread. */
 void oj_engine_get_stats(oj_engine *engine, oj_engine_stats *stats);
+
+typedef struct oj_saved {
+    int32_t n_tokens;
+    int64_t n_bytes; /* of the file */
+} oj_saved;
+
+/* What is stored of the conversation that these tokens are, to a file of state_dir and back. `name`
+ * is that of a file in the folder; paths, links and the names of the engine's own files are
+ * OJ_ERR_INVALID, and so is a file that cannot be used. oj_engine_restore fills `tokens`, up to
+ * max_tokens of them. Any thread; they wait for the disk. */
+oj_status oj_engine_save(oj_engine *engine, const int32_t *tokens, int32_t n_tokens,
+                         const char *name, oj_saved *saved, oj_error *error);
+oj_status oj_engine_restore(oj_engine *engine, const char *name, int32_t *tokens,
+                            int32_t max_tokens, oj_saved *restored, oj_error *error);
+/* Forgets it, files of state_dir that the engine wrote included, but not what other conversations
+ * begin with too. n_erased: tokens that were stored. Any thread. */
+oj_status oj_engine_erase(oj_engine *engine, const int32_t *tokens, int32_t n_tokens,
+                          int32_t *n_erased, oj_error *error);
+
+/* Moves the oldest unread line of the engine's log into `text`; its length, 0 if there is none, or
+ * -OJ_ERR_CLOSED. Lines are about files of state_dir that are of no use. Any thread. */
+int32_t oj_engine_note(oj_engine *engine, char *text, int32_t size);
 
 /* -- cdef end -- */
 

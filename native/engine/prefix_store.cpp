@@ -1,0 +1,431 @@
+#include "engine/prefix_store.h"
+
+#include <algorithm>
+#include <new>
+
+#include "engine/prefix_index.h"
+#include "engine/request.h"
+
+namespace oj {
+
+namespace {
+
+constexpr size_t kMaxStates = 6;         // of one conversation
+constexpr int kMaxWrites = 2;            // at once; what comes while they last is dropped
+constexpr size_t kMaxLoads = 2;          // being read, or read and not fetched yet
+constexpr int64_t kLoadUs = 30'000'000;  // after which a file counts as lost
+constexpr int64_t kUnfetchedUs = 5'000'000;
+
+size_t common_length(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+    const size_t n = std::min(a.size(), b.size());
+    return static_cast<size_t>(
+        std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(n), b.begin()).first -
+        a.begin());
+}
+
+SpilledPrefix read_prefix(const StateFile& file, int32_t length, uint64_t hash) {
+    const SavedConversation& index = file.index();
+    for (size_t i = 0; i < index.states.size(); ++i) {
+        if (index.states[i].length != length) continue;
+        if (hash_prefixes(index.tokens)[static_cast<size_t>(length)] != hash) break;
+        SpilledPrefix prefix{index.states[i].shared, file.read_state(i), {}};
+        for (int32_t page = 0; page < pages_for(length); ++page)
+            prefix.pages.push_back(file.read_page(static_cast<size_t>(page)));
+        return prefix;
+    }
+    throw Error(OJ_ERR_FORMAT, "the file was replaced by another one");
+}
+
+}  // namespace
+
+PrefixStore::PrefixStore(const StateFormat& format, int64_t host_bytes,
+                         std::unique_ptr<StateDirectory> directory, Note note)
+    : format_(format),
+      budget_(host_bytes),
+      directory_(std::move(directory)),
+      note_(std::move(note)),
+      used_(std::make_shared<std::atomic<int64_t>>(0)) {
+    if (!directory_) return;
+    scan();
+    worker_ = std::make_unique<Worker>();
+}
+
+void PrefixStore::scan() {
+    for (const std::string& name : directory_->own_files()) {
+        try {
+            Kept& kept = insert(directory_->open(name).index());
+            kept.file = name;
+            kept.dirty = false;
+        } catch (const std::exception& error) {
+            note_(std::string("ignored: ") + error.what());
+        }
+    }
+}
+
+int32_t PrefixStore::n_prefixes() const {
+    size_t n = 0;
+    for (const auto& kept : kept_)
+        n += kept->saved.states.size();
+    return static_cast<int32_t>(n);
+}
+
+// ---------------------------------------------------------------- finding
+
+// The longest state between `least` and `most` tokens; one in memory before the same in a file.
+PrefixStore::Place PrefixStore::find(const Tokens& tokens, const Hashes& hashes, int32_t least,
+                                     int32_t most) const {
+    Place best;
+    for (const auto& kept : kept_) {
+        for (size_t i = 0; i < kept->saved.states.size(); ++i) {
+            const int32_t length = kept->saved.states[i].length;
+            const int32_t wanted = std::max(least, best.length());
+            if (length < wanted || length > most) continue;
+            if (best.kept && length == best.length() &&
+                (best.kept->in_memory() || !kept->in_memory())) {
+                continue;
+            }
+            const auto n = static_cast<size_t>(length);
+            if (kept->hashes[i] != hashes[n]) continue;
+            if (!std::equal(tokens.begin(), tokens.begin() + length, kept->saved.tokens.begin())) {
+                continue;
+            }
+            best = {kept.get(), i};
+        }
+    }
+    return best;
+}
+
+int32_t PrefixStore::longest(const Tokens& tokens, const Hashes& hashes, int32_t limit) {
+    collect();
+    return find(tokens, hashes, 1, limit).length();
+}
+
+PrefixStore::Fetch PrefixStore::fetch(const Tokens& tokens, const Hashes& hashes, int32_t length,
+                                      SpilledPrefix* out) {
+    const Place place = find(tokens, hashes, length, length);
+    if (!place.kept) return Fetch::lost;
+    Kept& kept = *place.kept;
+    if (!kept.in_memory()) return fetch_from_file(kept, place.state, out);
+    use(kept);
+    const SavedState& state = kept.saved.states[place.state];
+    out->shared = state.shared;
+    out->state = state.bytes;
+    out->pages.assign(kept.saved.pages.begin(), kept.saved.pages.begin() + pages_for(length));
+    return Fetch::ready;
+}
+
+PrefixStore::Fetch PrefixStore::fetch_from_file(Kept& kept, size_t state, SpilledPrefix* out) {
+    const int32_t length = kept.saved.states[state].length;
+    const int64_t now = now_us();
+    const auto load = std::find_if(loads_.begin(), loads_.end(), [&](const Load& l) {
+        return l.id == kept.id && l.length == length;
+    });
+    if (load == loads_.end()) {
+        loads_.erase(std::remove_if(
+                         loads_.begin(), loads_.end(),
+                         [&](const Load& l) { return l.done && now - l.asked_us > kUnfetchedUs; }),
+                     loads_.end());
+        if (loads_.size() < kMaxLoads) start_load(kept, state);
+        return Fetch::later;
+    }
+    load->asked_us = now;
+    if (!load->done && now - load->started_us < kLoadUs) return Fetch::later;
+    std::optional<SpilledPrefix> prefix = std::move(load->prefix);
+    loads_.erase(load);
+    if (!prefix) {
+        drop(kept.id);
+        return Fetch::lost;
+    }
+    use(kept);
+    *out = std::move(*prefix);
+    return Fetch::ready;
+}
+
+void PrefixStore::start_load(const Kept& kept, size_t state) {
+    const int32_t length = kept.saved.states[state].length;
+    loads_.push_back({kept.id, length, now_us(), now_us(), false, std::nullopt});
+    worker_->post([this, id = kept.id, length, hash = kept.hashes[state],
+                   name = kept.file]() -> Worker::Result {
+        std::optional<SpilledPrefix> prefix;
+        try {
+            prefix = read_prefix(directory_->open(name), length, hash);
+        } catch (const std::exception& error) {
+            note_(std::string("ignored: ") + error.what());
+        }
+        return [this, id, length, prefix = std::move(prefix)] {
+            for (Load& load : loads_) {
+                if (load.id != id || load.length != length) continue;
+                load.done = true;
+                load.prefix = prefix;
+            }
+        };
+    });
+}
+
+// ---------------------------------------------------------------- keeping
+
+void PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source) {
+    collect();
+    const auto length = static_cast<int32_t>(tokens.size());
+    const Hashes hashes = hash_prefixes(tokens);
+    if (Place known = find(tokens, hashes, length, length); known.kept) return use(*known.kept);
+    const auto n_bytes = static_cast<int64_t>(
+        format_.state_bytes + static_cast<size_t>(pages_for(length)) * format_.page_bytes);
+    if (!directory_ && n_bytes > budget_) return;
+    try {
+        const StateBytes state =
+            take(format_.state_bytes, [&](uint8_t* out) { source.export_state(out); });
+        Kept* kept = home_of(tokens);
+        if (!kept) {
+            SavedConversation empty;
+            share_pages(*(kept = &insert(std::move(empty))), tokens);
+        }
+        extend(*kept, tokens, source);
+        add_state(*kept, {length, shared, state}, hashes.back());
+        use(*kept);
+    } catch (const std::bad_alloc&) {
+        kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
+                                   [](const auto& kept) { return kept->saved.states.empty(); }),
+                    kept_.end());
+        note_("no memory to keep a conversation for later; lower host_cache");
+    }
+    shrink();
+}
+
+void PrefixStore::add(SavedConversation conversation) {
+    collect();
+    for (SavedState& state : conversation.states)
+        state.bytes = counted(std::move(state.bytes), format_.state_bytes);
+    for (StateBytes& page : conversation.pages)
+        page = counted(std::move(page), format_.page_bytes);
+    use(insert(std::move(conversation)));
+    shrink();
+}
+
+PrefixStore::Kept& PrefixStore::insert(SavedConversation conversation) {
+    kept_.push_back(std::make_unique<Kept>());
+    Kept& kept = *kept_.back();
+    kept.id = ++last_id_;
+    kept.last_use = ++clock_;
+    kept.saved = std::move(conversation);
+    const Hashes hashes = hash_prefixes(kept.saved.tokens);
+    for (const SavedState& state : kept.saved.states)
+        kept.hashes.push_back(hashes[static_cast<size_t>(state.length)]);
+    return kept;
+}
+
+// The conversation in memory that goes on from these tokens, or that they go on from.
+PrefixStore::Kept* PrefixStore::home_of(const Tokens& tokens) {
+    Kept* home = nullptr;
+    size_t best = 0;
+    for (const auto& kept : kept_) {
+        if (!kept->in_memory()) continue;
+        const size_t common = common_length(kept->saved.tokens, tokens);
+        if (common <= best || common < std::min(kept->saved.tokens.size(), tokens.size())) continue;
+        home = kept.get();
+        best = common;
+    }
+    return home;
+}
+
+// A new conversation begins with the pages of the one that it has most in common with.
+void PrefixStore::share_pages(Kept& kept, const Tokens& tokens) const {
+    size_t best = 0;
+    for (const auto& other : kept_) {
+        if (other.get() == &kept || !other->in_memory()) continue;
+        const size_t n = common_length(other->saved.tokens, tokens) / kPageSize;
+        if (n <= best) continue;
+        best = n;
+        const auto first = other->saved.pages.begin();
+        kept.saved.pages.assign(first, first + static_cast<ptrdiff_t>(n));
+    }
+    kept.saved.tokens.assign(tokens.begin(),
+                             tokens.begin() + static_cast<ptrdiff_t>(best * kPageSize));
+}
+
+// Pages up to the end of `tokens`, if it has not got them.
+void PrefixStore::extend(Kept& kept, const Tokens& tokens, PrefixSource& source) {
+    SavedConversation& saved = kept.saved;
+    if (tokens.size() <= saved.tokens.size()) return;
+    std::vector<StateBytes> pages = saved.pages;
+    pages.resize(saved.tokens.size() / kPageSize);  // a partial one has more in it now
+    const auto n_pages = static_cast<size_t>(pages_for(static_cast<int32_t>(tokens.size())));
+    for (size_t i = pages.size(); i < n_pages; ++i)
+        pages.push_back(
+            take(format_.page_bytes, [&](uint8_t* out) { source.export_page(i, out); }));
+    saved.pages = std::move(pages);
+    saved.tokens = tokens;
+}
+
+// A conversation with too many states loses the shortest, but not what others start with too.
+void PrefixStore::add_state(Kept& kept, SavedState state, uint64_t hash) {
+    std::vector<SavedState>& states = kept.saved.states;
+    const auto at = std::find_if(states.begin(), states.end(), [&](const SavedState& other) {
+        return other.length > state.length;
+    });
+    kept.hashes.insert(kept.hashes.begin() + (at - states.begin()), hash);
+    states.insert(at, std::move(state));
+    kept.dirty = true;
+    ++kept.changes;
+    if (states.size() <= kMaxStates) return;
+    auto excess = std::find_if(states.begin(), states.end() - 1,
+                               [](const SavedState& other) { return !other.shared; });
+    if (excess == states.end() - 1) excess = states.begin();
+    kept.hashes.erase(kept.hashes.begin() + (excess - states.begin()));
+    states.erase(excess);
+}
+
+StateBytes PrefixStore::counted(std::shared_ptr<const uint8_t[]> bytes, size_t n) const {
+    const uint8_t* data = bytes.get();
+    const auto size = static_cast<int64_t>(n);
+    *used_ += size;
+    return StateBytes(
+        data, [bytes = std::move(bytes), used = used_, size](const uint8_t*) { *used -= size; });
+}
+
+StateBytes PrefixStore::take(size_t n, const std::function<void(uint8_t*)>& fill) const {
+    std::shared_ptr<uint8_t[]> bytes(new uint8_t[n]);
+    fill(bytes.get());
+    return counted(std::move(bytes), n);
+}
+
+void PrefixStore::use(Kept& kept) {
+    kept.last_use = ++clock_;
+    if (!kept.file.empty()) directory_->touch(kept.file);
+}
+
+void PrefixStore::drop(uint64_t id) {
+    kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
+                               [&](const auto& kept) { return kept->id == id; }),
+                kept_.end());
+}
+
+void PrefixStore::release_bytes(Kept& kept) {
+    kept.saved.pages.clear();
+    for (SavedState& state : kept.saved.states)
+        state.bytes = nullptr;
+}
+
+int32_t PrefixStore::erase(const Tokens& tokens, const Hashes& hashes) {
+    collect();
+    int32_t longest = 0;
+    for (size_t i = kept_.size(); i-- > 0;) {
+        const Kept& kept = *kept_[i];
+        int32_t found = 0;
+        for (size_t s = 0; s < kept.saved.states.size(); ++s) {
+            const SavedState& state = kept.saved.states[s];
+            const auto n = static_cast<size_t>(state.length);
+            if (state.shared || n > tokens.size() || kept.hashes[s] != hashes[n]) continue;
+            if (common_length(kept.saved.tokens, tokens) >= n) found = state.length;
+        }
+        if (found == 0) continue;
+        longest = std::max(longest, found);
+        if (!kept.file.empty()) directory_->remove(kept.file);
+        drop(kept.id);
+    }
+    return longest;
+}
+
+// ---------------------------------------------------------------- files
+
+void PrefixStore::shrink() {
+    while (true) {
+        int64_t in_flight = 0;
+        int n_writes = 0;
+        Kept* oldest = nullptr;
+        for (const auto& kept : kept_) {
+            if (!kept->in_memory()) continue;
+            if (kept->writing) {
+                in_flight += static_cast<int64_t>(state_file_bytes(format_, kept->saved));
+                ++n_writes;
+            } else if (!oldest || kept->last_use < oldest->last_use) {
+                oldest = kept.get();
+            }
+        }
+        if (!oldest || *used_ <= budget_ + in_flight) return;
+        if (!directory_ || (oldest->dirty && n_writes >= kMaxWrites)) {
+            drop(oldest->id);
+        } else if (!oldest->dirty) {
+            release_bytes(*oldest);
+        } else if (!write(*oldest)) {
+            drop(oldest->id);
+        }
+    }
+}
+
+// By the store's thread while there is one. False: it cannot be written.
+bool PrefixStore::write(Kept& kept) {
+    const std::string name = StateDirectory::own_name(kept.hashes.back());
+    Worker::Job job = [this, id = kept.id, changes = kept.changes, old = kept.file, name,
+                       saved = kept.saved]() mutable -> Worker::Result {
+        try {
+            const std::vector<std::string> removed = directory_->write(name, saved);
+            if (!old.empty() && old != name) directory_->remove(old);
+            return [this, id, changes, name, removed] { written(id, changes, name, removed); };
+        } catch (const std::exception& error) {
+            note_(std::string("a conversation is not kept: ") + error.what());
+            return [this, id] { drop(id); };
+        }
+    };
+    if (worker_) {
+        kept.writing = true;
+        worker_->post(std::move(job));
+        return true;
+    }
+    const uint64_t id = kept.id;
+    const Worker::Result result = job();
+    job = nullptr;
+    result();
+    return std::any_of(kept_.begin(), kept_.end(),
+                       [&](const auto& other) { return other->id == id; });
+}
+
+void PrefixStore::written(uint64_t id, uint64_t changes, const std::string& file,
+                          const std::vector<std::string>& removed) {
+    bool erased = true;  // meanwhile
+    for (size_t i = kept_.size(); i-- > 0;) {
+        Kept& kept = *kept_[i];
+        if (kept.id == id) {
+            erased = false;
+            kept.writing = false;
+            kept.file = file;
+            kept.dirty = kept.changes != changes;
+            if (!kept.dirty) release_bytes(kept);
+        } else if (std::find(removed.begin(), removed.end(), kept.file) != removed.end()) {
+            kept.file.clear();
+            kept.dirty = true;
+            if (!kept.in_memory()) drop(kept.id);
+        }
+    }
+    if (erased) directory_->remove(file);
+}
+
+void PrefixStore::collect() {
+    if (!worker_) return;
+    for (const Worker::Result& result : worker_->take_results())
+        result();
+}
+
+void PrefixStore::finish_thread() {
+    if (!worker_) return;
+    worker_->finish();
+    collect();
+    worker_ = nullptr;
+}
+
+void PrefixStore::flush() {
+    finish_thread();
+    if (!directory_) return;
+    std::vector<std::pair<uint64_t, uint64_t>> dirty;  // by last use
+    for (const auto& kept : kept_) {
+        if (kept->in_memory() && kept->dirty) dirty.emplace_back(kept->last_use, kept->id);
+    }
+    std::sort(dirty.begin(), dirty.end());
+    for (const auto& [_, id] : dirty) {
+        const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                        [id = id](const auto& kept) { return kept->id == id; });
+        if (found != kept_.end()) write(**found);
+    }
+}
+
+}  // namespace oj

@@ -1,0 +1,138 @@
+// Stored prefixes beyond the backend's memory: in host memory under a byte budget and, with a state
+// directory, in files that survive a restart. The least recently used conversations go first: from
+// memory to a file, from there to nothing.
+//
+// The step thread calls it and never waits for the disk: one thread of the store reads and writes
+// files; only construction, close(), save() and restore() do so themselves. A file that is of no
+// use is one line for `note`, and from then on as if it were not there.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/state_directory.h"
+#include "engine/worker.h"
+
+namespace oj {
+
+// A prefix whose bytes are at hand.
+struct SpilledPrefix {
+    bool shared = false;
+    StateBytes state;
+    std::vector<StateBytes> pages;
+};
+
+// Where the bytes of a prefix come from.
+class PrefixSource {
+public:
+    virtual ~PrefixSource() = default;
+    virtual void export_state(uint8_t* out) = 0;
+    virtual void export_page(size_t i, uint8_t* out) = 0;  // of positions [64 i, 64 i + 64)
+};
+
+class PrefixStore {
+public:
+    using Tokens = std::vector<int32_t>;
+    using Hashes = std::vector<uint64_t>;  // hashes[n]: of the first n tokens
+    using Note = std::function<void(const std::string&)>;
+
+    // directory: NULL for none. Of its files it reads what they are about, not their bytes.
+    PrefixStore(const StateFormat& format, int64_t host_bytes,
+                std::unique_ptr<StateDirectory> directory, Note note);
+
+    // Keeps the whole of `tokens`, unless it is kept already. Takes only the bytes it lacks.
+    void put(const Tokens& tokens, bool shared, PrefixSource& source);
+    void add(SavedConversation conversation);
+
+    // The longest kept prefix of at most `limit` tokens; 0: there is none.
+    int32_t longest(const Tokens& tokens, const Hashes& hashes, int32_t limit);
+
+    enum class Fetch { ready, later, lost };
+    // The bytes of a prefix that longest() found. later: they are being read, ask again; lost: its
+    // file turned out to be unusable and is not kept any more.
+    Fetch fetch(const Tokens& tokens, const Hashes& hashes, int32_t length, SpilledPrefix* out);
+
+    // Forgets the conversations that these tokens continue, files included. Returns the length of
+    // the longest prefix that was kept.
+    int32_t erase(const Tokens& tokens, const Hashes& hashes);
+
+    // Ends the store's thread; from then on put() writes files itself where memory is short.
+    void finish_thread();
+    // Writes what is only in memory.
+    void flush();
+
+    StateDirectory* directory() const { return directory_.get(); }  // NULL: none
+    int64_t host_bytes() const { return *used_; }
+    int32_t n_prefixes() const;
+
+private:
+    // A conversation. Its bytes are in memory, in a file or both.
+    struct Kept {
+        uint64_t id;
+        SavedConversation saved;
+        Hashes hashes;         // of each state's tokens
+        std::string file;      // empty: none
+        bool dirty = true;     // there is more in memory than in the file
+        bool writing = false;  // by the store's thread
+        uint64_t changes = 0;
+        uint64_t last_use = 0;
+
+        bool in_memory() const { return !saved.states.empty() && saved.states.back().bytes; }
+    };
+
+    struct Place {
+        Kept* kept = nullptr;
+        size_t state = 0;
+        int32_t length() const { return kept ? kept->saved.states[state].length : 0; }
+    };
+
+    struct Load {
+        uint64_t id;  // of the Kept
+        int32_t length;
+        int64_t started_us;
+        int64_t asked_us;
+        bool done = false;
+        std::optional<SpilledPrefix> prefix;  // nothing: it failed
+    };
+
+    void scan();
+    Place find(const Tokens& tokens, const Hashes& hashes, int32_t least, int32_t most) const;
+    Kept& insert(SavedConversation conversation);
+    Kept* home_of(const Tokens& tokens);
+    void extend(Kept& kept, const Tokens& tokens, PrefixSource& source);
+    void add_state(Kept& kept, SavedState state, uint64_t hash);
+    void share_pages(Kept& kept, const Tokens& tokens) const;
+    StateBytes counted(std::shared_ptr<const uint8_t[]> bytes, size_t n) const;
+    StateBytes take(size_t n, const std::function<void(uint8_t*)>& fill) const;
+    void use(Kept& kept);
+    void drop(uint64_t id);
+    void release_bytes(Kept& kept);
+
+    void shrink();
+    bool write(Kept& kept);
+    void written(uint64_t id, uint64_t changes, const std::string& file,
+                 const std::vector<std::string>& removed);
+    Fetch fetch_from_file(Kept& kept, size_t state, SpilledPrefix* out);
+    void start_load(const Kept& kept, size_t state);
+    void collect();
+
+    const StateFormat format_;
+    const int64_t budget_;
+    const std::unique_ptr<StateDirectory> directory_;
+    const Note note_;
+    // Bytes in memory, counted by those who hold them: conversations share pages, and what is being
+    // written stays until it is.
+    const std::shared_ptr<std::atomic<int64_t>> used_;
+    std::vector<std::unique_ptr<Kept>> kept_;
+    std::vector<Load> loads_;
+    uint64_t clock_ = 0;
+    uint64_t last_id_ = 0;
+    std::unique_ptr<Worker> worker_;  // the last member: its jobs use those above
+};
+
+}  // namespace oj

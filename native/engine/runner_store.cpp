@@ -1,0 +1,155 @@
+// Stored prefixes that leave the backend's memory, and come back.
+#include <algorithm>
+
+#include "engine/prefix_store.h"
+#include "engine/runner.h"
+
+namespace oj {
+
+namespace {
+
+class EntrySource : public PrefixSource {
+public:
+    EntrySource(Backend& backend, int32_t entry, const std::vector<int32_t>& pages)
+        : backend_(backend), entry_(entry), pages_(pages) {}
+
+    void export_state(uint8_t* out) override { backend_.export_snapshot(entry_, out); }
+    void export_page(size_t i, uint8_t* out) override { backend_.export_page(pages_[i], out); }
+
+private:
+    Backend& backend_;
+    const int32_t entry_;
+    const std::vector<int32_t>& pages_;
+};
+
+}  // namespace
+
+void Runner::keep_in(PrefixStore& store) {
+    store_ = &store;
+    index_.on_evict([this](int32_t entry) { spill(entry); });
+}
+
+void Runner::spill(int32_t entry) {
+    EntrySource source(backend_, entry, index_[entry].pages);
+    store_->put(index_.tokens_of(entry), index_[entry].shared, source);
+}
+
+// One conversation after the other, the longest prefix first: the others need no pages then.
+void Runner::spill_all() {
+    for (const auto& c : running_) {
+        if (!c->pending) settle(*c);
+    }
+    remove_settled();
+    while (step()) {  // the others' last drafts
+    }
+    std::vector<int32_t> left;
+    for (int32_t i = 0; i < index_.n_total(); ++i) {
+        if (index_[i].length > 0) left.push_back(i);
+    }
+    const auto shorter = [&](int32_t a, int32_t b) { return index_[a].length < index_[b].length; };
+    while (!left.empty()) {
+        const std::vector<int32_t> tokens =
+            index_.tokens_of(*std::max_element(left.begin(), left.end(), shorter));
+        std::vector<int32_t> chain = index_.prefixes_of(tokens, hash_prefixes(tokens));
+        for (; !chain.empty(); chain.pop_back()) {
+            const auto at = std::find(left.begin(), left.end(), chain.back());
+            if (at == left.end()) continue;
+            left.erase(at);
+            spill(chain.back());
+        }
+    }
+}
+
+int32_t Runner::spilled_length(const std::vector<int32_t>& tokens,
+                               const std::vector<uint64_t>& hashes, int32_t limit) const {
+    if (!store_ || index_.n_total() == 0) return 0;
+    return store_->longest(tokens, hashes, limit);
+}
+
+// If the store has a longer prefix than `entry`, that one becomes an entry again, if there is room.
+// False: its bytes are being read.
+bool Runner::bring_back(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
+                        int32_t limit, int32_t* entry) {
+    while (true) {
+        const int32_t length = spilled_length(tokens, hashes, limit);
+        if (length <= (*entry < 0 ? 0 : index_[*entry].length)) return true;
+        if (!has_pages_to_import(length, *entry)) return true;
+        SpilledPrefix prefix;
+        switch (store_->fetch(tokens, hashes, length, &prefix)) {
+            case PrefixStore::Fetch::later:
+                return false;
+            case PrefixStore::Fetch::lost:
+                continue;
+            case PrefixStore::Fetch::ready:
+                *entry = import(tokens, hashes, length, *entry, prefix);
+                return true;
+        }
+    }
+}
+
+// The full pages of `entry` are there already, and are not to be evicted.
+bool Runner::has_pages_to_import(int32_t length, int32_t entry) const {
+    int32_t needed = pages_for(length), available = pool_.n_free() + pool_.n_cached();
+    if (entry >= 0) {
+        const int32_t n_shared = index_[entry].length / kPageSize;
+        needed -= n_shared;
+        for (int32_t i = 0; i < n_shared; ++i)
+            available -= !pool_.is_live(index_[entry].pages[static_cast<size_t>(i)]);
+    }
+    return needed <= available;
+}
+
+int32_t Runner::import(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
+                       int32_t length, int32_t entry, const SpilledPrefix& prefix) {
+    Conversation holder;  // of the pages, until they are the entry's
+    if (entry >= 0) {
+        const std::vector<int32_t>& pages = index_[entry].pages;
+        holder.pages.assign(pages.begin(), pages.begin() + index_[entry].length / kPageSize);
+    }
+    for (int32_t page : holder.pages)
+        pool_.hold_live(page);
+    const size_t n_shared = holder.pages.size();
+    extend_pages(holder, length);
+    for (size_t i = n_shared; i < holder.pages.size(); ++i) {
+        const auto first = static_cast<int32_t>(i) * kPageSize;
+        const int32_t n = std::min(kPageSize, length - first);
+        backend_.import_page(holder.pages[i], prefix.pages[i].get());
+        std::copy_n(tokens.begin() + first, n, pool_.tokens(holder.pages[i]));
+    }
+    const int32_t imported = index_.insert(tokens, hashes, length, holder.pages, prefix.shared);
+    backend_.import_snapshot(imported, prefix.state.get());
+    release(holder);
+    return imported;
+}
+
+bool Runner::export_stored(const std::vector<int32_t>& tokens, SavedConversation* saved) {
+    const std::vector<uint64_t> hashes = hash_prefixes(tokens);
+    const auto limit = static_cast<int32_t>(tokens.size());
+    int32_t longest = index_.find(tokens, hashes, limit);
+    if (!bring_back(tokens, hashes, limit, &longest)) return false;
+    if (longest < 0) return true;
+    const oj_state_format format = backend_.state_format();
+    const auto take = [](int64_t n, const std::function<void(uint8_t*)>& fill) -> StateBytes {
+        std::shared_ptr<uint8_t[]> bytes(new uint8_t[static_cast<size_t>(n)]);
+        fill(bytes.get());
+        return bytes;
+    };
+    saved->tokens = index_.tokens_of(longest);
+    for (int32_t page : index_[longest].pages)
+        saved->pages.push_back(
+            take(format.page_bytes, [&](uint8_t* out) { backend_.export_page(page, out); }));
+    for (int32_t entry : index_.prefixes_of(saved->tokens, hashes))
+        saved->states.push_back({index_[entry].length, index_[entry].shared,
+                                 take(format.snapshot_bytes, [&](uint8_t* out) {
+                                     backend_.export_snapshot(entry, out);
+                                 })});
+    return true;
+}
+
+int32_t Runner::erase(const std::vector<int32_t>& tokens) {
+    const std::vector<uint64_t> hashes = hash_prefixes(tokens);
+    const int32_t stored = index_.erase(tokens, hashes);
+    return store_ ? std::max(stored, store_->erase(tokens, hashes)) : stored;
+}
+
+}  // namespace oj
