@@ -157,7 +157,7 @@ OJ_DEVICE void fold_splits(const float* parts, int stride, int first, int n, int
         int count = n - begin < warp_lanes ? n - begin : warp_lanes, lane = lane_index();
         const float* from = parts + static_cast<int64_t>(begin) * stride;
         float out[warp_lanes];
-#pragma unroll
+        OJ_UNROLL_ALL
         for (int s = 0; s < warp_lanes; ++s)
             out[s] = s < count ? from[s * stride + 2 + d] : 0.0f;
         float mine = lane < count ? from[lane * stride] : -INFINITY;
@@ -172,7 +172,7 @@ OJ_DEVICE void fold_splits(const float* parts, int stride, int first, int n, int
         if (lane == 0) before = total->largest;
         float keep = exp_f32(before - largest), add = exp_f32(mine - largest);
         sum = sum * add;
-#pragma unroll
+        OJ_UNROLL_ALL
         for (int s = 0; s < warp_lanes; ++s) {
             if (s >= count) break;
             float keep_s = shuffle(keep, s), add_s = shuffle(add, s), sum_s = shuffle(sum, s);

@@ -117,13 +117,13 @@ OJ_DEVICE void tile_scores(const Context& c, const SplitShared& shared, const Sp
     const int8_t* queries = c.scratch.query_codes + query_group_at(c.dims, item.group.first_row,
                                                                    item.kv_head, item.first_column);
     float score[own][4] = {};
-#pragma unroll 2
+    OJ_UNROLL(2)
     for (int group = 0; group < groups; ++group) {
         Words4 a = load16(codes + group * 512 + lane_index() * 16);
         const uint32_t key[4] = {a.x, a.y, a.z, a.w};
         float scale[2] = {load_half(scales[group * kv_page]),
                           load_half(scales[group * kv_page + 8])};
-#pragma unroll
+        OJ_UNROLL_ALL
         for (int i = 0; i < own; ++i) {
             int column = 2 * i + parity;
             if (column >= item.n_columns) continue;
@@ -141,7 +141,7 @@ OJ_DEVICE void tile_scores(const Context& c, const SplitShared& shared, const Sp
             }
         }
     }
-#pragma unroll
+    OJ_UNROLL_ALL
     for (int i = 0; i < own; ++i) {
         int column = 2 * i + parity;
         if (column >= item.n_columns) continue;
@@ -244,7 +244,7 @@ OJ_DEVICE void tile_values(const SplitShared& shared, const SplitItem& item, con
         scales[4 * i + 2] = load_half(static_cast<uint16_t>(halves.y));
         scales[4 * i + 3] = load_half(static_cast<uint16_t>(halves.y >> 16));
     }
-#pragma unroll
+    OJ_UNROLL_ALL
     for (int i = 0; i < Outputs::own; ++i) {
         int column = first + i * Outputs::spread;
         if (column >= item.n_columns) continue;
@@ -275,7 +275,7 @@ OJ_DEVICE void store_split(const Context& c, const Phase& p, const StepView& vie
     using Outputs = SplitOutputs<dim, max_columns>;
     int group = warp_index() % Outputs::groups, first = warp_index() / Outputs::groups;
     int g = lane_index() / 4, t = lane_index() % 4;
-#pragma unroll
+    OJ_UNROLL_ALL
     for (int i = 0; i < Outputs::own; ++i) {
         int column = first + i * Outputs::spread;
         if (column >= item.n_columns) continue;
@@ -367,7 +367,7 @@ OJ_DEVICE void attend_query(const Context& c, const Phase& p, const StepView& vi
         weights[lane_index()] = scores[0];
         weights[lane_index() + warp_lanes] = scores[1];
         warp_sync();
-#pragma unroll
+        OJ_UNROLL_ALL
         for (int i = 0; i < max_head_dim / warp_lanes; ++i) {
             int d = i * warp_lanes + lane_index();
             if (d >= dim) break;
@@ -382,7 +382,7 @@ OJ_DEVICE void attend_query(const Context& c, const Phase& p, const StepView& vi
         to[0] = state.largest;
         to[1] = state.sum;
     }
-#pragma unroll
+    OJ_UNROLL_ALL
     for (int i = 0; i < max_head_dim / warp_lanes; ++i) {
         int d = i * warp_lanes + lane_index();
         if (d < dim) to[2 + d] = out[i];

@@ -187,7 +187,7 @@ template <int terms>
 OJ_DEVICE float delta_token(float (&state)[terms], const float* key, const float* query,
                             float value, float decay, float beta) {
     float m = 0.0f;
-#pragma unroll
+    OJ_UNROLL_ALL
     for (int i = 0; i < terms; i += 4) {
         float k[4];
         load_floats<4>(key + i, k);
@@ -198,7 +198,7 @@ OJ_DEVICE float delta_token(float (&state)[terms], const float* key, const float
     }
     float delta = beta * (value - join_chains(m));
     float out = 0.0f;
-#pragma unroll
+    OJ_UNROLL_ALL
     for (int i = 0; i < terms; i += 4) {
         float k[4], q[4];
         load_floats<4>(key + i, k);
@@ -223,7 +223,7 @@ OJ_DEVICE void delta_part(const DeltaRun& d, const Grid& grid, int head, int par
     float* head_state = d.c.states.head(run.slot, d.layer.state_layer, head);
     float state[Shape::terms];
     if (works) {
-#pragma unroll
+        OJ_UNROLL_ALL
         for (int i = 0; i < Shape::terms; ++i)
             state[i] = head_state[(i * delta_chains + chain) * dim + column];
     }
@@ -242,7 +242,7 @@ OJ_DEVICE void delta_part(const DeltaRun& d, const Grid& grid, int head, int par
                 d.c.scratch.core[r * d.c.dims.v_channels() + head * dim + column] = out;
             }
             if (first + i + 1 == kept) {
-#pragma unroll
+                OJ_UNROLL_ALL
                 for (int j = 0; j < Shape::terms; ++j)
                     head_state[(j * delta_chains + chain) * dim + column] = state[j];
             }

@@ -15,9 +15,14 @@
 #define OJ_DEVICE inline
 // A last parameter of what a deadlock report should name.
 #define OJ_SITE emulator::Site site = {__builtin_FILE(), __builtin_LINE()}
+#define OJ_UNROLL(times)
+#define OJ_UNROLL_ALL
 #else
 #define OJ_DEVICE static __device__ __forceinline__
 #define OJ_KERNEL extern "C" __global__ void __launch_bounds__(oj::cuda::block_threads, 1)
+#define OJ_PRAGMA(text) _Pragma(#text)
+#define OJ_UNROLL(times) OJ_PRAGMA(unroll times)  // of the loop that follows
+#define OJ_UNROLL_ALL OJ_PRAGMA(unroll)           // whose arrays are registers
 #endif
 
 namespace oj::cuda {
@@ -29,7 +34,6 @@ struct Grid {
 };
 
 constexpr int warp_lanes = 32;
-constexpr int phase_shared_bytes = 24 << 10;
 
 struct alignas(16) Words4 {
     uint32_t x, y, z, w;
@@ -168,6 +172,9 @@ inline void spin_pause(OJ_SITE) {
     emulator::spin(site);
 }
 
+// The emulator's order is random anyway.
+inline void delay(uint32_t) {}
+
 // Aligned vector access; a misaligned one is an error as on the device.
 inline Words4 load16(const void* at) {
     emulator::check_aligned(at, 16);
@@ -270,6 +277,11 @@ OJ_DEVICE void device_fence() {
 }
 OJ_DEVICE void spin_pause() {
     __nanosleep(20);
+}
+// About so many times 20 ns.
+OJ_DEVICE void delay(uint32_t turns) {
+    for (uint32_t i = 0; i < turns; ++i)
+        __nanosleep(20);
 }
 
 OJ_DEVICE Words4 load16(const void* at) {

@@ -70,7 +70,7 @@ OJ_DEVICE void sum_segments(const Product& product, int r, int o, float* sum) {
 // Sum of squares of x[0..n) by one warp, n a multiple of 32; all lanes get it.
 OJ_DEVICE float sum_squares(const float* x, int n) {
     float sum = 0.0f;
-#pragma unroll 8
+    OJ_UNROLL(8)
     for (int k = lane_index(); k < n; k += warp_lanes)
         sum = fmaf(x[k], x[k], sum);
     return warp_sum(sum);
@@ -122,7 +122,7 @@ OJ_DEVICE void load_embedding(const Context& c, const Grid& grid, int token, int
         blocks = staged;
         warp_sync();
     }
-#pragma unroll 1  // code of every type
+    OJ_UNROLL(1)  // code of every type
     for (int i = lane_index(); i < n; i += warp_lanes)
         out[i] = element_value(type, blocks, i);
     warp_sync();
@@ -132,7 +132,7 @@ OJ_DEVICE void load_embedding(const Context& c, const Grid& grid, int token, int
 OJ_DEVICE void rotate_row(const Context& c, int r, int position, int index, int threads) {
     int half = c.dims.rope_dim / 2;
     float* cosines = c.scratch.rotation + static_cast<int64_t>(r) * c.dims.rope_dim;
-#pragma unroll 1  // long and rare
+    OJ_UNROLL(1)  // long and rare
     for (int d = index; d < half; d += threads) {
         SinCos turn = rope_rotation(position, c.frequencies[d]);
         cosines[d] = turn.cosine;

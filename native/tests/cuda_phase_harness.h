@@ -1,0 +1,155 @@
+// A device of the emulator with poisoned buffers, on which single phases are run and compared with
+// the CPU's kernels. Included with OJ_EMULATE defined.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "cuda/phase.h"
+#include "cuda/platform.h"
+#include "cuda/quantize.cuh"
+
+namespace oj::cuda {
+
+inline int failures = 0;
+
+inline void expect(bool holds, const std::string& what) {
+    if (holds) return;
+    ++failures;
+    std::printf("FAILED: %s\n", what.c_str());
+}
+
+class Random {
+public:
+    explicit Random(uint64_t seed) : engine_(seed) {}
+
+    int whole(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
+    bool coin() { return whole(0, 1) == 1; }
+    float normal(float deviation = 1.0f) {
+        return std::normal_distribution<float>(0.0f, deviation)(engine_);
+    }
+    std::vector<float> normals(size_t n, float deviation = 1.0f) {
+        std::vector<float> v(n);
+        for (float& x : v)
+            x = normal(deviation);
+        return v;
+    }
+    void fill(float* to, size_t n, float deviation = 1.0f) {
+        for (size_t i = 0; i < n; ++i)
+            to[i] = normal(deviation);
+    }
+    uint8_t byte() { return static_cast<uint8_t>(engine_()); }
+
+private:
+    std::mt19937_64 engine_;
+};
+
+// Memory of a device: every buffer starts as rubbish (all bits set: NaN, and codes of -1).
+class Memory {
+public:
+    template <class T>
+    T* take(int64_t count) {
+        size_t bytes = (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64 + 64;
+        owned_.emplace_back(static_cast<uint8_t*>(std::aligned_alloc(64, bytes)), std::free);
+        std::memset(owned_.back().get(), 0xff, bytes);
+        return reinterpret_cast<T*>(owned_.back().get());
+    }
+    template <class T>
+    T* copy(const std::vector<T>& from) {
+        T* to = take<T>(static_cast<int64_t>(from.size()));
+        if (!from.empty()) std::memcpy(to, from.data(), from.size() * sizeof(T));
+        return to;
+    }
+
+private:
+    std::vector<std::unique_ptr<uint8_t, void (*)(void*)>> owned_;
+};
+
+inline Input make_input(Memory* memory, int cols) {
+    int64_t n = int64_t{max_step_rows} * ((cols + 255) / 256 * 256);
+    return {memory->take<float>(n),        memory->take<int8_t>(n),
+            memory->take<float>(n / 256),  memory->take<int16_t>(n / 16),
+            memory->take<int16_t>(n / 32), memory->take<int8_t>(n),
+            memory->take<float>(n / 32),   memory->take<int16_t>(n / 32)};
+}
+
+// A product of `rows` outputs with random contents.
+inline Product random_product(Memory* memory, Random* random, int rows, int n_segments,
+                              float deviation = 1.0f) {
+    int64_t n = int64_t{n_segments} * max_step_rows * rows;
+    Product product = {memory->take<float>(n), rows, n_segments};
+    random->fill(product.data, static_cast<size_t>(n), deviation);
+    return product;
+}
+
+// Its segments, added as the CPU's products add them.
+inline std::vector<float> summed(const Product& product, int r) {
+    std::vector<float> sum(product.rows, 0.0f);
+    for (int s = 0; s < product.n_segments; ++s) {
+        for (int o = 0; o < product.rows; ++o)
+            sum[o] += product.at(s, r)[o];
+    }
+    return sum;
+}
+
+// A launch: how many blocks, and the order in which threads run.
+struct Launch {
+    int n_blocks;
+    uint64_t seed;
+};
+constexpr Launch launches[] = {{1, 1}, {3, 2}, {5, 3}};
+
+using PhaseFunction = void (*)(const Context&, const Grid&, const Phase&);
+
+inline void run_phase(PhaseFunction phase, const Context& c, const Phase& p, Launch launch) {
+    emulate(launch.n_blocks, phase_shared_bytes, launch.seed,
+            [&] { phase(c, {block_index(), block_count(), shared_memory()}, p); });
+}
+
+inline bool same_bits(const float* a, const float* b, size_t n) {
+    return std::memcmp(a, b, n * sizeof(float)) == 0;
+}
+
+// Whether row `row` of an input holds the forms of `values`.
+inline bool holds_row(const Input& in, const Forms& forms, int row, const std::vector<float>& x) {
+    const cpu::Kernels& kernels = cpu::select_kernels();
+    int cols = static_cast<int>(x.size());
+    size_t at = static_cast<size_t>(row) * cols;
+    bool same = true;
+    auto same_codes = [&](const std::vector<int8_t>& codes, const int8_t* device) {
+        for (int k = 0; k < cols; ++k)
+            same = same && codes[k] == device[input_code(row, k, cols)];
+    };
+    auto same_array = [&](const auto& mine, const auto* device) {
+        same = same && std::memcmp(mine.data(), device, mine.size() * sizeof(mine[0])) == 0;
+    };
+    if (forms.values) same_array(x, in.values + at);
+    std::vector<int8_t> codes(cols);
+    std::vector<int16_t> sums16(cols / 16), sums32(cols / 32);
+    if (forms.group256) {
+        std::vector<float> scales(cols / 256);
+        kernels.quantize256(x.data(), cols, codes.data(), scales.data(), sums16.data(),
+                            sums32.data());
+        same_codes(codes, in.codes256);
+        same_array(scales, in.scales256 + at / 256);
+        same_array(sums16, in.sums16 + at / 16);
+        same_array(sums32, in.sums32 + at / 32);
+    }
+    if (forms.group32) {
+        std::vector<float> scales(cols / 32);
+        kernels.quantize32(x.data(), cols, codes.data(), scales.data(), sums32.data());
+        same_codes(codes, in.codes32);
+        same_array(scales, in.scales32 + at / 32);
+        same_array(sums32, in.sums + at / 32);
+    }
+    return same;
+}
+
+}  // namespace oj::cuda
