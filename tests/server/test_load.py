@@ -1,0 +1,22 @@
+"""Many clients that leave when they like, on loopback: nothing fails, leaks or grows."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.server_load import faults, measure
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(20, marks=pytest.mark.slow),
+        pytest.param(600, marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
+    ],
+)
+def test_clients_that_leave(seconds: float) -> None:
+    found = measure(seconds, clients=64, streaming_s=5)
+    assert found["load"]["counts"]["200"] > 100
+    assert not faults(found["load"])
+    # Four agents streaming; 0.3 ms is promised, on a machine that does nothing else.
+    assert found["streams"]["cpu_ms_per_token"] < 1
