@@ -6,9 +6,10 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NoReturn, TypeVar
 
 from openjet_provider.agents import ChatEngine
 from openjet_provider.chat.stream import TurnStream
@@ -18,6 +19,7 @@ from openjet_provider.errors import BackendUnavailableError
 T = TypeVar("T")
 
 TIMEOUT_S = 3600.0
+_START_S = 60.0  # for all threads to be there
 Messages = list[dict[str, Any]]
 
 
@@ -118,12 +120,27 @@ def note(answer: Answer, delta: ChatDelta) -> None:
 
 
 def together(jobs: Sequence[Callable[[], T]]) -> list[T]:
-    """Run each in a thread of its own, all starting at once; their results, or the first error."""
+    """Run each in a thread of its own, all starting at once; their results, or the first error.
+
+    Nobody waits for the others after an error or Ctrl-C: they end with their engine.
+    """
     barrier = threading.Barrier(len(jobs))
+    ended: SimpleQueue[tuple[int, Callable[[], T]]] = SimpleQueue()
 
-    def start(job: Callable[[], T]) -> T:
-        barrier.wait()
-        return job()
+    def start(index: int, job: Callable[[], T]) -> None:
+        try:
+            barrier.wait(_START_S)
+            value = job()
+            ended.put((index, lambda: value))
+        except BaseException as error:
+            ended.put((index, partial(_raise, error)))
 
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        return list(pool.map(start, jobs))
+    for index, job in enumerate(jobs):
+        threading.Thread(target=start, args=(index, job), daemon=True).start()
+    outcomes = (ended.get() for _ in jobs)
+    found = {index: outcome() for index, outcome in outcomes}
+    return [found[index] for index in range(len(jobs))]
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

@@ -156,7 +156,10 @@ class Bench:
         count = min(self.sizes.agents, len(TASKS))
         # New to the server but for the tools, which the chat format puts before it.
         system = f"Crew {self.prompts.seed(f'crew {round_}')}.\n{SYSTEM_PROMPT}"
-        with tempfile.TemporaryDirectory(prefix="openjet-bench-") as folder:
+        # After Ctrl-C a tool may still write there.
+        with tempfile.TemporaryDirectory(
+            prefix="openjet-bench-", ignore_cleanup_errors=True
+        ) as folder:
             agents = [
                 Agent(
                     self.asker.engine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -61,6 +62,25 @@ def test_the_first_error_is_raised() -> None:
 
     with pytest.raises(KeyError, match="broken"):
         together([lambda: None, fail])
+
+
+def test_an_error_waits_for_nobody() -> None:
+    """Nor does Ctrl-C: answers that still run end with their engine."""
+    released = threading.Event()
+
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        together([lambda: released.wait(30), fail])
+    released.set()
+    assert time.perf_counter() - start < 10
+
+
+def test_results_keep_the_order_of_their_jobs() -> None:
+    turn = threading.Event()
+    assert together([lambda: turn.wait(10), lambda: turn.set() or "second"]) == [True, "second"]
 
 
 def test_median_and_spread() -> None:
