@@ -1,6 +1,7 @@
-// Which warp multiplies which weights: the units of a multiply phase in the order in which they lie
-// in memory, shared out by bytes. A pure function of (phase, warp, number of warps), so that the
-// stream can look ahead and the schedule checker (program.h) can count.
+// Which warp multiplies which weights: the units of a multiply phase, shared out by bytes. They are
+// walked segment after segment, so that the warps of a block read the same columns of the input
+// from L1. A pure function of (phase, warp, number of warps), so that the stream can look ahead and
+// the schedule checker (schedule_check.h) can count.
 #pragma once
 
 #include "cuda/phase.h"
@@ -41,26 +42,29 @@ OJ_HD int64_t unit_bytes(const Matrix& m, const Unit& u) {
 
 OJ_HD Unit next_unit(const Phase& p, Unit u) {
     const Matrix& m = p.matrices[u.matrix];
-    if (++u.segment < m.n_segments) return u;
-    u.segment = 0;
     if (++u.tile < m.n_tiles) return u;
     u.tile = 0;
+    if (++u.segment < m.n_segments) return u;
+    u.segment = 0;
     ++u.matrix;
     return u;
 }
 
-// The first unit that begins at or behind this byte of the phase's weights; {n_matrices, 0, 0}
-// behind the last one.
+// The first unit that begins at or behind this byte of the phase's weights in the order of units;
+// {n_matrices, 0, 0} behind the last one.
 OJ_HD Unit unit_at(const Phase& p, int64_t byte) {
     for (int i = 0; i < p.n_matrices; ++i) {
         const Matrix& m = p.matrices[i];
         if (byte <= 0) return {i, 0, 0};
         if (byte < matrix_bytes(m)) {
-            int tile = static_cast<int>(byte / m.tile_bytes);
-            int64_t rest = byte - tile * m.tile_bytes;
-            int segment = static_cast<int>((rest + m.segment_bytes - 1) / m.segment_bytes);
-            if (segment < m.n_segments) return {i, tile, segment};
-            return next_unit(p, {i, tile, m.n_segments - 1});
+            const int64_t segment_bytes = m.segment_bytes * m.n_tiles;
+            int segment = static_cast<int>(byte / segment_bytes);
+            if (segment >= m.n_segments) segment = m.n_segments - 1;
+            const int64_t bytes = unit_bytes(m, {i, 0, segment});
+            const int64_t rest = byte - segment * segment_bytes;
+            const int tile = static_cast<int>((rest + bytes - 1) / bytes);
+            if (tile < m.n_tiles) return {i, tile, segment};
+            return next_unit(p, {i, m.n_tiles - 1, segment});
         }
         byte -= matrix_bytes(m);
     }

@@ -12,6 +12,7 @@ namespace oj::cuda {
 //             b[0] column g, k 4t..; b[1] k 16 + 4t..
 //     k = 16: a[0] row g, columns 4t..; a[1] row g + 8;  b column g, k 4t..
 //     d[0], d[1] row g, columns 2t, 2t + 1; d[2], d[3] row g + 8
+// mma_* add to d; product_* set d, starting from a constant.
 
 #if defined(OJ_EMULATE)
 
@@ -69,6 +70,19 @@ inline void mma_s8_k16(int32_t d[4], const uint32_t a[2], uint32_t b, OJ_SITE) {
 inline void mma_u8_k16(int32_t d[4], const uint32_t a[2], uint32_t b, OJ_SITE) {
     emulator::Mma<uint8_t> mine = {d, {a[0], a[1], 0, 0}, {b, 0}};
     emulator::meet_warp("mma_u8_k16", emulator::apply_mma<uint8_t, 16>, &mine, site);
+}
+
+template <bool is_signed>
+void product_k32(int32_t d[4], const uint32_t a[4], const uint32_t b[2], int32_t start, OJ_SITE) {
+    for (int i = 0; i < 4; ++i)
+        d[i] = start;
+    is_signed ? mma_s8_k32(d, a, b, site) : mma_u8_k32(d, a, b, site);
+}
+template <bool is_signed>
+void product_k16(int32_t d[4], const uint32_t a[2], uint32_t b, int32_t start, OJ_SITE) {
+    for (int i = 0; i < 4; ++i)
+        d[i] = start;
+    is_signed ? mma_s8_k16(d, a, b, site) : mma_u8_k16(d, a, b, site);
 }
 
 // c + the signed bytes of a times those of b.
@@ -137,6 +151,35 @@ OJ_DEVICE void mma_u8_k16(int32_t d[4], const uint32_t a[2], uint32_t b) {
         "{%0,%1,%2,%3};"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
+template <bool is_signed>
+OJ_DEVICE void product_k32(int32_t d[4], const uint32_t a[4], const uint32_t b[2], int32_t start) {
+    if (is_signed) {
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+            "{%8,%9}, {%10,%10,%10,%10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
+    } else {
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+            "{%8,%9}, {%10,%10,%10,%10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
+    }
+}
+template <bool is_signed>
+OJ_DEVICE void product_k16(int32_t d[4], const uint32_t a[2], uint32_t b, int32_t start) {
+    if (is_signed) {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+            "{%7,%7,%7,%7};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(b), "r"(start));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+            "{%7,%7,%7,%7};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(b), "r"(start));
+    }
 }
 
 OJ_DEVICE int32_t dot4(uint32_t a, uint32_t b, int32_t c) {

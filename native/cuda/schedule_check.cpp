@@ -424,7 +424,8 @@ std::vector<UnitRange> partition(const Phase& phase, int n_blocks) {
 std::string check_partition(const Phase& phase, const std::vector<UnitRange>& warps) {
     Unit at = {0, 0, 0};
     const Unit end = {phase.n_matrices, 0, 0};
-    int64_t largest = 0, matrix_at = 0, block = 0;
+    int64_t largest = 0, block = 0;
+    std::vector<int64_t> filled;  // bytes of each tile of the matrix
     std::vector<int64_t> bytes(warps.size());
     for (size_t w = 0; w < warps.size(); ++w) {
         const UnitRange& range = warps[w];
@@ -433,16 +434,20 @@ std::string check_partition(const Phase& phase, const std::vector<UnitRange>& wa
         while (!same_unit(at, range.end)) {
             if (same_unit(at, end)) return name + " goes past the last unit";
             const Matrix& m = phase.matrices[at.matrix];
-            if (unit_offset(m, at) != matrix_at) return name + " leaves out bytes";
+            filled.resize(m.n_tiles);
+            if (unit_offset(m, at) != at.tile * m.tile_bytes + filled[at.tile])
+                return name + " leaves out bytes";
             int64_t size = unit_bytes(m, at);
             if (size <= 0) return name + " has an empty unit";
             largest = std::max(largest, size);
             bytes[w] += size;
-            matrix_at += size;
+            filled[at.tile] += size;
             Unit next = next_unit(phase, at);
             if (next.matrix != at.matrix) {
-                if (matrix_at != matrix_bytes(m)) return name + " leaves out a matrix's end";
-                matrix_at = 0;
+                for (int64_t bytes : filled) {
+                    if (bytes != m.tile_bytes) return name + " leaves out a tile's end";
+                }
+                filled.clear();
             }
             at = next;
         }

@@ -1,0 +1,422 @@
+// Products of a phase's matrices with up to 64 rows of input, by the contract of engine/numerics.h:
+// exact integers inside a group of columns, then the float chain over the groups of a K segment.
+#pragma once
+
+#include "cuda/layout.h"
+#include "cuda/stream.cuh"
+
+namespace oj::cuda {
+
+constexpr int segment_blocks = k_segment / super_group;
+
+// Integers of up to 22 bits become floats by an addition: as bits, magic_int + i is the float
+// magic_float + i.
+constexpr int32_t magic_int = 0x4b400000;
+constexpr float magic_float = 12582912.0f;
+
+OJ_DEVICE float from_magic(int32_t bits) {
+    return bits_to_float(static_cast<uint32_t>(bits)) - magic_float;
+}
+
+// What a lane reads of the input. Rows behind the last are read as the last one; their results are
+// not stored.
+struct InputLane {
+    int n_rows, cols;
+    int lane, g, t;
+
+    // Bytes of the codes of column group j, chunk 0.
+    OJ_HD int code_offset(int j) const {
+        int row = clamp(j * column_rows + g);
+        return (row / column_rows * (static_cast<int>(code_row_bytes(cols)) / chunk_columns) *
+                    warp_lanes +
+                row % column_rows * 4 + t) *
+               16;
+    }
+    // Row of result column 2 t + k of column group j.
+    OJ_HD int result_row(int j, int k) const { return clamp(j * column_rows + 2 * t + k); }
+    OJ_HD int clamp(int row) const { return row < n_rows ? row : n_rows - 1; }
+};
+
+// Registers a[0..3] of both steps of a chunk.
+template <BlockType type>
+OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, uint32_t a[2][4]) {
+    constexpr TileFormat f = tile_format(type);
+    Words4 first = load16(codes + lane * 16);
+    const uint32_t words[4] = {first.x, first.y, first.z, first.w};
+    if constexpr (f.code_bits == 8) {
+        Words4 second = load16(codes + chunk_code_bytes + lane * 16);
+        const uint32_t more[4] = {second.x, second.y, second.z, second.w};
+        for (int i = 0; i < 4; ++i) {
+            a[0][i] = words[i];
+            a[1][i] = more[i];
+        }
+    } else if constexpr (f.lookup) {
+        for (int i = 0; i < 4; ++i) {
+            for (int s = 0; s < 2; ++s) {
+                // iq4_value() of four nibbles: both halves of the table, then a choice by bit 3.
+                uint32_t nibbles = words[i] >> (16 * s);
+                uint32_t index = nibbles & 0x7777;
+                uint32_t below = permute_bytes(0xbfad9881u, 0xf6eaddcfu, index);
+                uint32_t above = permute_bytes(0x26190d01u, 0x71594535u, index);
+                a[s][i] = permute_bytes(below, above, 0x3210 | (nibbles & 0x8888) >> 1);
+            }
+        }
+    } else {
+        for (int i = 0; i < 4; ++i) {
+            a[0][i] = words[i] << 4 & 0xf0f0f0f0u;
+            a[1][i] = words[i] & 0xf0f0f0f0u;
+        }
+    }
+    if constexpr (f.high_bits == 1) {
+        uint32_t bits = load4(low + lane * 4);
+        for (int i = 0; i < 4; ++i) {
+            a[0][i] |= bits << (3 - i) & 0x08080808u;
+            a[1][i] |= bits >> (1 + i) & 0x08080808u;
+        }
+    }
+    if constexpr (f.high_bits == 2) {
+        Words2 bits = load8(low + lane * 8);
+        for (int s = 0; s < 2; ++s) {
+            uint32_t word = s == 0 ? bits.x : bits.y;
+            a[s][0] |= word << 2 & 0x0c0c0c0cu;
+            a[s][1] |= word & 0x0c0c0c0cu;
+            a[s][2] |= word >> 2 & 0x0c0c0c0cu;
+            a[s][3] |= word >> 4 & 0x0c0c0c0cu;
+        }
+    }
+}
+
+template <BlockType type>
+OJ_DEVICE float load_scale(uint32_t half) {
+    constexpr float unshift = 1.0f / (1 << code_shift(tile_format(type)));
+    return load_half(static_cast<uint16_t>(half)) * unshift;  // exact
+}
+
+// Rows g and g + 8 of a block's sides with integer minima.
+struct HeaderRow {
+    uint32_t halves, even, odd;      // scales of sub-blocks 2 c, 2 c + 1 in byte c
+    uint32_t first_mins, last_mins;  // of sub-blocks 0..3 and 4..7
+};
+
+OJ_DEVICE HeaderRow load_header(const uint8_t* header) {
+    Words4 h = load16(header);
+    HeaderRow row;
+    row.halves = h.x;
+    row.even = (h.y & 0x0f0f0f0fu) | (h.z >> 2 & 0x30303030u);
+    row.odd = (h.y >> 4 & 0x0f0f0f0fu) | (h.w >> 2 & 0x30303030u);
+    row.first_mins = permute_bytes(h.z, h.w, 0x5140) & 0x3f3f3f3fu;
+    row.last_mins = permute_bytes(h.z, h.w, 0x7362) & 0x3f3f3f3fu;
+    return row;
+}
+
+// Byte i of a word as an integer.
+template <bool is_signed>
+OJ_DEVICE int32_t byte_of(uint32_t word, int i) {
+    if (is_signed) return static_cast<int32_t>(word << (24 - 8 * i)) >> 24;
+    return static_cast<int32_t>(word >> (8 * i) & 255);
+}
+
+// Adds 256 columns of a super-group type to the chains.
+template <BlockType type, int groups>
+OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const InputLane& x, int index,
+                            float acc[groups][4]) {
+    constexpr TileFormat f = tile_format(type);
+    constexpr int n = block_steps;
+    constexpr bool is_signed = f.offset != 0;
+    int32_t sum[groups][4] = {};
+    HeaderRow rows[2];
+    if constexpr (f.has_mins) {
+        for (int r = 0; r < 2; ++r)
+            rows[r] = load_header(block + sides_at(f, n) + (2 * x.g + r) * sizeof(Header));
+    }
+    OJ_UNROLL_ALL
+    for (int c = 0; c < n / 2; ++c) {
+        uint32_t a[2][4];
+        load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
+                         x.lane, a);
+        int32_t scales[2][4];  // [row][sub-block of the chunk]
+        const uint8_t* sides = block + sides_at(f, n) + c * scales_bytes(f);
+        if constexpr (f.has_mins) {
+            for (int r = 0; r < 2; ++r) {
+                scales[r][0] = byte_of<false>(rows[r].even, c);
+                scales[r][1] = byte_of<false>(rows[r].odd, c);
+            }
+        } else if constexpr (f.sub == 16) {
+            Words2 words = load8(sides + x.g * 8);
+            for (int i = 0; i < 4; ++i) {
+                scales[0][i] = byte_of<true>(words.x, i);
+                scales[1][i] = byte_of<true>(words.y, i);
+            }
+        } else {
+            uint32_t word = load4(sides + x.g * 4);
+            for (int i = 0; i < 4; ++i)
+                scales[i / 2][i % 2] = byte_of<true>(word, i);
+        }
+        OJ_UNROLL_ALL
+        for (int j = 0; j < groups; ++j) {
+            Words4 q =
+                load16(input.codes256 + x.code_offset(j) + (index * n / 2 + c) * chunk_code_bytes);
+            const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
+            for (int s = 0; s < 2; ++s) {
+                int32_t dot[4];
+                if constexpr (f.sub == 16) {
+                    for (int half = 0; half < 2; ++half) {
+                        product_k16<is_signed>(dot, a[s] + 2 * half, b[s][half], 0);
+                        for (int i = 0; i < 4; ++i)
+                            sum[j][i] += dot[i] * scales[i / 2][2 * s + half];
+                    }
+                } else {
+                    product_k32<is_signed>(dot, a[s], b[s], 0);
+                    for (int i = 0; i < 4; ++i)
+                        sum[j][i] += dot[i] * scales[i / 2][s];
+                }
+            }
+        }
+    }
+    float d[2], dmin[2];
+    if constexpr (f.has_mins) {
+        for (int r = 0; r < 2; ++r) {
+            d[r] = load_scale<type>(rows[r].halves & 0xffff);
+            dmin[r] = load_half(static_cast<uint16_t>(rows[r].halves >> 16));
+        }
+    } else {
+        uint32_t halves = load4(block + d_at(f, n) + x.g * 4);
+        d[0] = load_scale<type>(halves & 0xffff);
+        d[1] = load_scale<type>(halves >> 16);
+    }
+    OJ_UNROLL_ALL
+    for (int j = 0; j < groups; ++j) {
+        for (int k = 0; k < 2; ++k) {
+            int row = x.result_row(j, k);
+            float scale = input.scales256[row * (x.cols / super_group) + index];
+            Words4 sums;
+            if constexpr (f.has_mins)
+                sums = load16(input.sums32 + row * (x.cols / 32) + index * block_steps);
+            for (int r = 0; r < 2; ++r) {
+                float product = static_cast<float>(sum[j][2 * r + k]);
+                float p;
+                if constexpr (f.has_mins) {
+                    int32_t min = magic_int;
+                    min = dot2_low(sums.x, rows[r].first_mins, min);
+                    min = dot2_high(sums.y, rows[r].first_mins, min);
+                    min = dot2_low(sums.z, rows[r].last_mins, min);
+                    min = dot2_high(sums.w, rows[r].last_mins, min);
+                    p = fmaf(d[r], product, -(dmin[r] * from_magic(min)));
+                } else {
+                    p = d[r] * product;
+                }
+                acc[j][2 * r + k] = fmaf(scale, p, acc[j][2 * r + k]);
+            }
+        }
+    }
+}
+
+// Adds n times 32 columns of a small-group type, of which the row's `first` is the first.
+template <BlockType type, int groups>
+OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, const InputLane& x,
+                           int first, float acc[groups][4]) {
+    constexpr TileFormat f = tile_format(type);
+    constexpr bool is_signed = f.offset != 0;
+    OJ_UNROLL(1)
+    for (int c = 0; c < chunks_of(n); ++c) {
+        uint32_t a[2][4];
+        load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
+                         x.lane, a);
+        float d[2][2], m[2][2];  // [step][row]
+        for (int s = 0; s < 2 && 2 * c + s < n; ++s) {
+            int at = (2 * c + s) * tile_rows * 2 + x.g * 4;
+            uint32_t halves = load4(block + d_at(f, n) + at);
+            d[s][0] = load_scale<type>(halves & 0xffff);
+            d[s][1] = load_scale<type>(halves >> 16);
+            if constexpr (f.has_m) {
+                halves = load4(block + m_at(f, n) + at);
+                m[s][0] = load_half(static_cast<uint16_t>(halves));
+                m[s][1] = load_half(static_cast<uint16_t>(halves >> 16));
+            }
+        }
+        OJ_UNROLL_ALL
+        for (int j = 0; j < groups; ++j) {
+            Words4 q =
+                load16(input.codes32 + x.code_offset(j) + (first / 2 + c) * chunk_code_bytes);
+            const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
+            OJ_UNROLL_ALL
+            for (int s = 0; s < 2; ++s) {
+                if (2 * c + s >= n) break;
+                int32_t dot[4];
+                product_k32<is_signed>(dot, a[s], b[s], magic_int);
+                for (int k = 0; k < 2; ++k) {
+                    int at = x.result_row(j, k) * (x.cols / 32) + first + 2 * c + s;
+                    float scale = input.scales32[at];
+                    float sum = 0;
+                    if constexpr (f.has_m) sum = static_cast<float>(input.sums[at]);
+                    for (int r = 0; r < 2; ++r) {
+                        float product = from_magic(dot[2 * r + k]);
+                        float p;
+                        if constexpr (f.has_m) {
+                            p = fmaf(d[s][r], product, m[s][r] * sum);
+                        } else {
+                            p = d[s][r] * product;
+                        }
+                        acc[j][2 * r + k] = fmaf(scale, p, acc[j][2 * r + k]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Where a unit's results go: out[row][o].
+struct UnitTarget {
+    float* out;  // of the segment, of the tile's first o
+    int rows;    // o of the whole matrix
+    int valid;   // o of this tile
+
+    OJ_HD float* at(int row, int o) const { return out + static_cast<int64_t>(row) * rows + o; }
+};
+
+// One unit of a quantised matrix: blocks [first, first + n_blocks) of a tile, from the stream.
+template <BlockType type, int groups>
+OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first_column,
+                               int last_column, Stream& stream, const UnitTarget& target) {
+    constexpr TileFormat f = tile_format(type);
+    float total[groups][4] = {}, acc[groups][4] = {};
+    OJ_UNROLL(1)
+    for (int column = first_column; column < last_column; column += super_group) {
+        int n = (last_column - column) / 32;
+        n = n < block_steps ? n : block_steps;
+        int bytes = block_bytes(f, n);
+        const uint8_t* block = take_block(stream, bytes);
+        if constexpr (f.group == super_group) {
+            add_block256<type, groups>(block, input, x, column / super_group, acc);
+        } else {
+            add_block32<type, groups>(block, n, input, x, column / 32, acc);
+        }
+        release(stream, bytes);
+        int next = column + super_group;
+        if (next % k_segment == 0 || next >= last_column) {
+            for (int j = 0; j < groups; ++j) {
+                for (int i = 0; i < 4; ++i) {
+                    total[j][i] = total[j][i] + acc[j][i];
+                    acc[j][i] = 0.0f;
+                }
+            }
+        }
+    }
+    for (int j = 0; j < groups; ++j) {
+        for (int i = 0; i < 4; ++i) {
+            int row = j * column_rows + 2 * x.t + i % 2, o = x.g + i / 2 * 8;
+            if (row < x.n_rows && o < target.valid) *target.at(row, o) = total[j][i];
+        }
+    }
+}
+
+template <BlockType type>
+OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, int last,
+                             Stream& stream, const UnitTarget& target) {
+    int groups = (x.n_rows + column_rows - 1) / column_rows;
+    if (groups <= 1) return multiply_packed<type, 1>(input, x, first, last, stream, target);
+    if (groups <= 2) return multiply_packed<type, 2>(input, x, first, last, stream, target);
+    if (groups <= 3) return multiply_packed<type, 3>(input, x, first, last, stream, target);
+    if (groups <= 4) return multiply_packed<type, 4>(input, x, first, last, stream, target);
+    return multiply_packed<type, 8>(input, x, first, last, stream, target);
+}
+
+// ---- float weights: rows as in the file ----
+
+template <BlockType type>
+OJ_DEVICE float load_weight(const uint8_t* row, int column) {
+    if constexpr (type == BlockType::F32) {
+        return reinterpret_cast<const float*>(row)[column];
+    } else {
+        uint16_t bits = reinterpret_cast<const uint16_t*>(row)[column];
+        return type == BlockType::F16 ? half_to_float(bits) : bfloat_to_float(bits);
+    }
+}
+
+// Rows are multiplied few at a time: float matrices of this architecture have few outputs.
+template <BlockType type>
+OJ_DEVICE void multiply_float(const Input& input, const InputLane& x, int first, int last,
+                              const uint8_t* tile, const UnitTarget& target) {
+    constexpr int together = 4;
+    const int64_t row_bytes = static_cast<int64_t>(x.cols) * (type == BlockType::F32 ? 4 : 2);
+    for (int o = 0; o < target.valid; ++o) {
+        const uint8_t* weights = tile + o * row_bytes;
+        for (int row = 0; row < x.n_rows; row += together) {
+            float total[together] = {};
+            for (int segment = first; segment < last; segment += k_segment) {
+                float acc[together] = {};
+                int end = segment + k_segment < last ? segment + k_segment : last;
+                OJ_UNROLL(4)
+                for (int column = segment + x.lane; column < end; column += warp_lanes) {
+                    float weight = load_weight<type>(weights, column);
+                    for (int i = 0; i < together; ++i) {
+                        int64_t at = static_cast<int64_t>(x.clamp(row + i)) * x.cols + column;
+                        acc[i] = fmaf(weight, input.values[at], acc[i]);
+                    }
+                }
+                for (int i = 0; i < together; ++i)
+                    total[i] = total[i] + warp_sum(acc[i]);
+            }
+            for (int i = 0; i < together; ++i) {
+                if (x.lane == i && row + i < x.n_rows) *target.at(row + i, o) = total[i];
+            }
+        }
+    }
+}
+
+// ---- the phase ----
+
+OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit, const InputLane& x,
+                             Stream& stream) {
+    const Matrix& m = p.matrices[unit.matrix];
+    const Input& input = c.scratch.input;
+    int first = unit.segment * k_segment;
+    int last = m.n_segments == 1 || first + k_segment > m.cols ? m.cols : first + k_segment;
+    Product product = product_of(const_cast<Scratch&>(c.scratch), p.targets[unit.matrix]);
+    product.rows = m.rows;
+    int o = unit.tile * tile_rows;
+    UnitTarget target = {product.at(unit.segment, 0) + o, m.rows,
+                         m.rows - o < tile_rows ? m.rows - o : tile_rows};
+    const uint8_t* tile = m.data + unit.tile * m.tile_bytes;
+    switch (static_cast<BlockType>(m.type)) {
+        case BlockType::Q4_K:
+            return multiply_type<BlockType::Q4_K>(input, x, first, last, stream, target);
+        case BlockType::Q5_K:
+            return multiply_type<BlockType::Q5_K>(input, x, first, last, stream, target);
+        case BlockType::Q6_K:
+            return multiply_type<BlockType::Q6_K>(input, x, first, last, stream, target);
+        case BlockType::IQ4_XS:
+            return multiply_type<BlockType::IQ4_XS>(input, x, first, last, stream, target);
+        case BlockType::Q8_0:
+            return multiply_type<BlockType::Q8_0>(input, x, first, last, stream, target);
+        case BlockType::Q4_0:
+            return multiply_type<BlockType::Q4_0>(input, x, first, last, stream, target);
+        case BlockType::Q4_1:
+            return multiply_type<BlockType::Q4_1>(input, x, first, last, stream, target);
+        case BlockType::Q5_0:
+            return multiply_type<BlockType::Q5_0>(input, x, first, last, stream, target);
+        case BlockType::Q5_1:
+            return multiply_type<BlockType::Q5_1>(input, x, first, last, stream, target);
+        case BlockType::IQ4_NL:
+            return multiply_type<BlockType::IQ4_NL>(input, x, first, last, stream, target);
+        case BlockType::F32:
+            return multiply_float<BlockType::F32>(input, x, first, last, tile, target);
+        case BlockType::F16:
+            return multiply_float<BlockType::F16>(input, x, first, last, tile, target);
+        case BlockType::BF16:
+            return multiply_float<BlockType::BF16>(input, x, first, last, tile, target);
+    }
+}
+
+// Every warp multiplies its units, without waiting for other warps, with at least one row. The
+// stream has this phase's blocks next.
+OJ_DEVICE void phase_multiply(const Context& c, const Grid& grid, Stream& stream, const Phase& p) {
+    int lane = lane_index();
+    InputLane x = {multiply_rows(c, p), p.matrices[0].cols, lane, lane / 4, lane % 4};
+    UnitRange range =
+        warp_units(p, grid.block * block_warps + warp_index(), grid.n_blocks * block_warps);
+    for (Unit unit = range.first; !same_unit(unit, range.end); unit = next_unit(p, unit))
+        multiply_unit(c, p, unit, x, stream);
+}
+
+}  // namespace oj::cuda

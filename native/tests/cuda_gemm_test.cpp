@@ -1,0 +1,453 @@
+// Matrix products of the CUDA backend, on the emulator, have the bits of the CPU's: every block
+// type, width, remainder of columns and rows, several matrices a phase and phases a step, under
+// random schedules. Taking a wait out is found.
+#define OJ_EMULATE
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cpu/activations.h"
+#include "cpu/gemm.h"
+#include "cpu/weights.h"
+#include "cuda/ptx.h"
+
+namespace oj::cuda {
+
+// What a mutation leaves out of the stream.
+enum class Missing { nothing, copy_wait, warp_sync };
+Missing missing = Missing::nothing;
+
+template <int newest_left>
+void copy_wait_unless_missing() {
+    if (missing != Missing::copy_wait) copy_wait<newest_left>();
+}
+inline void warp_sync_unless_missing(OJ_SITE) {
+    if (missing != Missing::warp_sync) warp_sync(site);
+}
+
+}  // namespace oj::cuda
+
+#define copy_wait copy_wait_unless_missing
+#define warp_sync warp_sync_unless_missing
+#include "cuda/gemm.cuh"
+#undef copy_wait
+#undef warp_sync
+#include "cuda/quantize.cuh"
+#include "cuda/repack.cuh"
+
+namespace oj::cuda {
+namespace {
+
+int failures = 0;
+
+void expect(bool holds, const std::string& what) {
+    if (holds) return;
+    ++failures;
+    std::printf("FAILED: %s\n", what.c_str());
+}
+
+using Random = std::mt19937_64;
+
+// A weight of random blocks, as in a file.
+struct Weight {
+    Tensor tensor;
+    std::vector<uint8_t> bytes;
+    std::vector<uint8_t> tiles;
+};
+
+uint16_t random_half(Random& random) {
+    return float_to_half(std::normal_distribution<float>(0, 0.01f)(random));
+}
+
+template <class Block>
+void set_scales(std::vector<uint8_t>& bytes, Random& random, uint16_t Block::* d,
+                uint16_t Block::* m = nullptr) {
+    for (size_t at = 0; at < bytes.size(); at += sizeof(Block)) {
+        auto* block = reinterpret_cast<Block*>(bytes.data() + at);
+        block->*d = random_half(random);
+        if (m != nullptr) block->*m = random_half(random);
+    }
+}
+
+// Random bits are fine as codes and integer scales, not as floats.
+void make_floats_finite(Weight& w, Random& random) {
+    switch (w.tensor.type) {
+        case BlockType::Q4_K:
+            return set_scales(w.bytes, random, &BlockQ4_K::d, &BlockQ4_K::dmin);
+        case BlockType::Q5_K:
+            return set_scales(w.bytes, random, &BlockQ5_K::d, &BlockQ5_K::dmin);
+        case BlockType::Q6_K:
+            return set_scales(w.bytes, random, &BlockQ6_K::d);
+        case BlockType::IQ4_XS:
+            return set_scales(w.bytes, random, &BlockIQ4_XS::d);
+        case BlockType::Q8_0:
+            return set_scales(w.bytes, random, &BlockQ8_0::d);
+        case BlockType::Q4_0:
+            return set_scales(w.bytes, random, &BlockQ4_0::d);
+        case BlockType::Q4_1:
+            return set_scales(w.bytes, random, &BlockQ4_1::d, &BlockQ4_1::m);
+        case BlockType::Q5_0:
+            return set_scales(w.bytes, random, &BlockQ5_0::d);
+        case BlockType::Q5_1:
+            return set_scales(w.bytes, random, &BlockQ5_1::d, &BlockQ5_1::m);
+        case BlockType::IQ4_NL:
+            return set_scales(w.bytes, random, &BlockIQ4_NL::d);
+        case BlockType::F32:
+            for (size_t at = 0; at < w.bytes.size(); at += 4) {
+                float value = half_to_float(random_half(random));
+                std::memcpy(w.bytes.data() + at, &value, 4);
+            }
+            return;
+        case BlockType::F16:
+        case BlockType::BF16:
+            for (size_t at = 0; at < w.bytes.size(); at += 2) {
+                uint16_t value = random_half(random);
+                if (w.tensor.type == BlockType::BF16)
+                    value = static_cast<uint16_t>(float_to_bits(half_to_float(value)) >> 16);
+                std::memcpy(w.bytes.data() + at, &value, 2);
+            }
+            return;
+    }
+}
+
+Weight random_weight(BlockType type, int rows, int cols, Random& random) {
+    Weight w;
+    w.tensor.name = block_type_info(type).name;
+    w.tensor.type = type;
+    w.tensor.rows = rows;
+    w.tensor.cols = cols;
+    w.tensor.row_bytes = row_bytes(type, cols);
+    w.bytes.resize(w.tensor.bytes());
+    for (uint8_t& byte : w.bytes)
+        byte = static_cast<uint8_t>(random());
+    make_floats_finite(w, random);
+    w.tensor.data = w.bytes.data();
+    return w;
+}
+
+// Packed by an emulated launch over rubbish.
+void pack(Weight& w) {
+    const Tensor& t = w.tensor;
+    if (tile_format(t.type).code_bits == 0) return;
+    int n_tiles = static_cast<int>((t.rows + tile_rows - 1) / tile_rows);
+    w.tiles.assign(n_tiles * packed_tile_bytes(t.type, t.cols) + 16, 0xa5);
+    RepackJob job = {t.type,
+                     t.data,
+                     static_cast<int64_t>(t.row_bytes),
+                     static_cast<int>(t.rows),
+                     static_cast<int>(t.cols),
+                     w.tiles.data()};
+    emulate(2, 0, t.rows, [&] { repack_rows(job); });
+}
+
+template <class T>
+struct Aligned {  // for vector loads
+    std::vector<T> memory;
+    explicit Aligned(size_t n) : memory(n + 64) {}
+    T* data() {
+        auto at = reinterpret_cast<uintptr_t>(memory.data());
+        return reinterpret_cast<T*>((at + 127) / 128 * 128);
+    }
+};
+
+struct Case {
+    int n_rows;
+    int n_blocks;
+    int ring_bytes;  // of a block
+    bool sums_segments;
+    std::vector<int> cols;                                       // of each phase
+    std::vector<std::vector<std::pair<BlockType, int>>> phases;  // (type, outputs)
+};
+
+// One case: its weights, inputs and what the CPU makes of them.
+class Step {
+public:
+    Step(const Case& c, Random& random) : case_(c) {
+        for (size_t i = 0; i < c.phases.size(); ++i) {
+            int cols = c.cols[i];
+            std::normal_distribution<float> normal(0, 2);
+            inputs_.emplace_back(static_cast<size_t>(c.n_rows) * cols);
+            for (float& x : inputs_.back())
+                x = normal(random);
+            weights_.emplace_back();
+            for (auto [type, rows] : c.phases[i]) {
+                weights_.back().push_back(random_weight(type, rows, cols, random));
+                pack(weights_.back().back());
+            }
+        }
+        for (size_t i = 0; i < c.phases.size(); ++i)
+            phases_.push_back(make_phase(i));
+        for (int32_t i = 0; i < static_cast<int32_t>(phases_.size()); ++i)
+            sequence_.push_back({i, 0});
+    }
+
+    void run_on_cpu(cpu::ThreadPool& pool) {
+        for (size_t i = 0; i < phases_.size(); ++i) {
+            int cols = case_.cols[i];
+            cpu::Activations input(case_.n_rows, cols);
+            cpu::Forms forms;
+            for (const Weight& w : weights_[i])
+                forms = forms.with(w.tensor.type);
+            for (int r = 0; r < case_.n_rows; ++r) {
+                std::copy_n(inputs_[i].data() + r * cols, cols, input.row(r, cols));
+                input.quantize(cpu::kernels_portable, forms, r, cols, 0, cols);
+            }
+            expected_.emplace_back();
+            for (const Weight& w : weights_[i]) {
+                std::vector<int32_t> all(w.tensor.rows);
+                for (size_t o = 0; o < all.size(); ++o)
+                    all[o] = static_cast<int32_t>(o);
+                cpu::RowSubset packed(w.tensor, all, pool);
+                cpu::Matrix matrix = packed.matrix();
+                expected_.back().emplace_back(case_.n_rows * w.tensor.rows);
+                float* out = expected_.back().back().data();
+                pool.run([&](cpu::Worker& worker) {
+                    cpu::multiply(worker, cpu::kernels_portable, input, case_.n_rows,
+                                  {{&matrix, out}});
+                });
+            }
+        }
+    }
+
+    // Whether every product of an emulated step has the CPU's bits.
+    bool run_emulated(uint64_t seed) {
+        int most_cols = *std::max_element(case_.cols.begin(), case_.cols.end());
+        size_t n = static_cast<size_t>(max_step_rows) * (most_cols + 64);
+        Aligned<float> values(n), scales256(n), scales32(n);
+        Aligned<int8_t> codes256(n), codes32(n);
+        Aligned<int16_t> sums16(n), sums32(n), sums(n);
+        Context c = {};
+        c.step.n_rows = c.step.n_logits = case_.n_rows;
+        c.scratch.input = {values.data(), codes256.data(), scales256.data(), sums16.data(),
+                           sums32.data(), codes32.data(),  scales32.data(),  sums.data()};
+        std::vector<std::vector<std::vector<float>>> outputs(phases_.size());
+        for (size_t i = 0; i < phases_.size(); ++i) {
+            for (int m = 0; m < phases_[i].n_matrices; ++m) {
+                const Matrix& matrix = phases_[i].matrices[m];
+                outputs[i].emplace_back(matrix.n_segments * max_step_rows * matrix.rows, 1e30f);
+            }
+        }
+        Schedule schedule = {phases_.data(), sequence_.data(),
+                             static_cast<int32_t>(sequence_.size())};
+        uint32_t arrived = 0;
+        emulate(case_.n_blocks, case_.ring_bytes, seed, [&] {
+            Grid grid = {block_index(), block_count(), nullptr};
+            Stream stream = open_stream(schedule, grid, 0, case_.ring_bytes);
+            uint32_t meetings = 0;
+            for (size_t i = 0; i < phases_.size(); ++i) {
+                write_rows(c, grid, i);
+                meet(arrived, ++meetings * grid.n_blocks);
+                Context mine = c;
+                for (int m = 0; m < phases_[i].n_matrices; ++m)
+                    product_of(mine.scratch, phases_[i].targets[m]).data = outputs[i][m].data();
+                phase_multiply(mine, grid, stream, phases_[i]);
+                meet(arrived, ++meetings * grid.n_blocks);
+            }
+        });
+        return same_bits(outputs);
+    }
+
+private:
+    static constexpr Target targets[4] = {Target::qkv, Target::gate, Target::up, Target::out};
+
+    Phase make_phase(size_t i) const {
+        Phase p = {};
+        p.kind = PhaseKind::multiply;
+        for (const Weight& w : weights_[i]) {
+            Matrix& m = p.matrices[p.n_matrices];
+            m.type = static_cast<int>(w.tensor.type);
+            m.rows = static_cast<int>(w.tensor.rows);
+            m.cols = static_cast<int>(w.tensor.cols);
+            m.n_tiles = (m.rows + tile_rows - 1) / tile_rows;
+            bool packed = tile_format(w.tensor.type).code_bits != 0;
+            m.data = packed ? w.tiles.data() +
+                                  (16 - reinterpret_cast<uintptr_t>(w.tiles.data()) % 16) % 16
+                            : w.tensor.data;
+            m.tile_bytes = packed_tile_bytes(w.tensor.type, m.cols);
+            bool split = !case_.sums_segments && m.cols > k_segment;
+            m.n_segments = split ? (m.cols + k_segment - 1) / k_segment : 1;
+            m.segment_bytes = split ? packed_tile_bytes(w.tensor.type, k_segment) : m.tile_bytes;
+            p.targets[p.n_matrices] = targets[p.n_matrices];
+            ++p.n_matrices;
+            uint32_t elements = block_type_info(w.tensor.type).block_elements;
+            p.forms.values |= elements == 1;
+            p.forms.group32 |= elements == small_group;
+            p.forms.group256 |= elements == super_group;
+        }
+        return p;
+    }
+
+    // The input of a phase, a warp for 256 columns of a row.
+    void write_rows(const Context& c, const Grid& grid, size_t i) const {
+        int cols = case_.cols[i], groups = (cols + super_group - 1) / super_group;
+        int warp = grid.block * block_warps + warp_index();
+        for (int at = warp; at < case_.n_rows * groups; at += grid.n_blocks * block_warps) {
+            int row = at / groups, first = at % groups * super_group;
+            float v[lane_columns];
+            for (int k = 0; k < lane_columns; ++k) {
+                int column = first + lane_index() * lane_columns + k;
+                v[k] = column < cols ? inputs_[i][row * cols + column] : 1e9f;
+            }
+            write_input(c.scratch.input, phases_[i].forms, row, cols, first, v);
+        }
+    }
+
+    // All blocks, the `target`th arrival in all.
+    static void meet(uint32_t& arrived, uint32_t target) {
+        block_sync();
+        if (thread_index() == 0) {
+            add_release(&arrived, 1);
+            while (load_acquire(&arrived) < target)
+                spin_pause();
+        }
+        block_sync();
+    }
+
+    bool same_bits(const std::vector<std::vector<std::vector<float>>>& outputs) const {
+        for (size_t i = 0; i < outputs.size(); ++i) {
+            for (size_t m = 0; m < outputs[i].size(); ++m) {
+                const Matrix& matrix = phases_[i].matrices[m];
+                Product product = {const_cast<float*>(outputs[i][m].data()), matrix.rows,
+                                   matrix.n_segments};
+                for (int r = 0; r < case_.n_rows; ++r) {
+                    for (int o = 0; o < matrix.rows; ++o) {
+                        float sum = 0;
+                        for (int s = 0; s < matrix.n_segments; ++s)
+                            sum += product.at(s, r)[o];
+                        float expected = expected_[i][m][r * matrix.rows + o];
+                        if (std::memcmp(&sum, &expected, 4) != 0) return false;
+                    }
+                }
+            }
+        }
+        return true;
+    }
+
+    const Case& case_;
+    std::vector<std::vector<float>> inputs_;
+    std::vector<std::vector<Weight>> weights_;
+    std::vector<std::vector<std::vector<float>>> expected_;
+    std::vector<Phase> phases_;
+    std::vector<SequenceEntry> sequence_;
+};
+
+constexpr BlockType super_types[] = {BlockType::Q4_K, BlockType::Q5_K, BlockType::Q6_K,
+                                     BlockType::IQ4_XS};
+constexpr BlockType small_types[] = {BlockType::Q8_0, BlockType::Q4_0, BlockType::Q4_1,
+                                     BlockType::Q5_0, BlockType::Q5_1, BlockType::IQ4_NL,
+                                     BlockType::F32,  BlockType::F16,  BlockType::BF16};
+constexpr int ring = block_warps * 9216;
+
+std::string name(const Case& c) {
+    return std::string(block_type_info(c.phases[0][0].first).name) + ", " +
+           std::to_string(c.cols[0]) + " columns, " + std::to_string(c.n_rows) + " rows, " +
+           std::to_string(c.n_blocks) + " blocks";
+}
+
+void expect_equal(const Case& c, Random& random, cpu::ThreadPool& pool) {
+    Step step(c, random);
+    step.run_on_cpu(pool);
+    try {
+        expect(step.run_emulated(random()), "bits differ: " + name(c));
+    } catch (const EmulationError& error) {
+        expect(false, name(c) + ": " + error.what());
+    }
+}
+
+// Each type alone: widths around the column groups, columns around the segments.
+void test_types(cpu::ThreadPool& pool) {
+    Random random(1);
+    constexpr int widths[] = {1, 3, 8, 9, 17, 24, 31, 40, 64};
+    int turn = 0;
+    auto one = [&](BlockType type, int cols) {
+        int n_rows = widths[turn++ % 9];
+        int outputs = 1 + static_cast<int>(random() % 50);
+        expect_equal({n_rows, 1 + turn % 3, ring, turn % 4 == 0, {cols}, {{{type, outputs}}}},
+                     random, pool);
+    };
+    for (BlockType type : super_types) {
+        for (int cols : {256, 512, 2048, 2304, 4352, 5120})
+            one(type, cols);
+    }
+    for (BlockType type : small_types) {
+        for (int cols : {32, 96, 224, 256, 2048, 2080, 4416})
+            one(type, cols);
+    }
+}
+
+// Every width over the three types of the file that matters.
+void test_widths(cpu::ThreadPool& pool) {
+    Random random(2);
+    for (int n_rows : {1, 2, 4, 5, 7, 8, 10, 12, 15, 16, 20, 25, 32, 33, 48, 63, 64}) {
+        expect_equal({n_rows,
+                      2,
+                      ring,
+                      false,
+                      {512},
+                      {{{BlockType::Q4_K, 20}, {BlockType::Q6_K, 16}, {BlockType::Q8_0, 7}}}},
+                     random, pool);
+    }
+}
+
+Case mixed_step(int n_rows, int n_blocks, int ring_bytes) {
+    return {n_rows,
+            n_blocks,
+            ring_bytes,
+            false,
+            {2304, 96, 256, 4352, 512},
+            {{{BlockType::Q4_K, 100}, {BlockType::Q6_K, 17}, {BlockType::F32, 6}},
+             {{BlockType::Q8_0, 200}, {BlockType::Q5_1, 33}},
+             {{BlockType::Q6_K, 700}},
+             {{BlockType::Q5_K, 48}, {BlockType::Q4_K, 16}, {BlockType::IQ4_XS, 5}},
+             {{BlockType::Q4_K, 31}, {BlockType::F16, 3}, {BlockType::Q6_K, 40}}}};
+}
+
+// The stream looks ahead over phases of other types and columns.
+void test_steps(cpu::ThreadPool& pool) {
+    Random random(3);
+    for (int n_blocks = 1; n_blocks <= 5; ++n_blocks) {
+        int ring_bytes = n_blocks % 2 ? ring : block_warps * (n_blocks * 4400);
+        expect_equal(mixed_step(1 + 6 * (n_blocks - 1), n_blocks, ring_bytes), random, pool);
+    }
+}
+
+int wrong_runs(Step& step) {
+    int wrong = 0;
+    for (uint64_t seed = 0; seed < 8; ++seed)
+        wrong += !step.run_emulated(seed);
+    return wrong;
+}
+
+void test_mutations(cpu::ThreadPool& pool) {
+    Random random(4);
+    Case c = {3, 2, ring, false, {2304, 512}, {{{BlockType::Q4_K, 100}}, {{BlockType::Q6_K, 90}}}};
+    Step step(c, random);
+    step.run_on_cpu(pool);
+    expect(wrong_runs(step) == 0, "nothing missing: every run is right");
+    missing = Missing::copy_wait;
+    expect(wrong_runs(step) >= 6, "a missing wait for copies is found");
+    missing = Missing::warp_sync;
+    expect(wrong_runs(step) >= 4, "a missing meeting of the warp is found");
+    missing = Missing::nothing;
+}
+
+}  // namespace
+}  // namespace oj::cuda
+
+int main() {
+#if defined(__SANITIZE_THREAD__)
+    std::printf("emulator: not run, its threads are fibers of one thread\n");
+    return 0;
+#endif
+    oj::cpu::ThreadPool pool(1);
+    oj::cuda::test_types(pool);
+    oj::cuda::test_widths(pool);
+    oj::cuda::test_steps(pool);
+    oj::cuda::test_mutations(pool);
+    if (oj::cuda::failures == 0) std::printf("CUDA products: the CPU's bits everywhere\n");
+    return oj::cuda::failures == 0 ? 0 : 1;
+}
