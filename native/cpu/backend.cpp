@@ -1,6 +1,7 @@
 #include "cpu/backend.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <string>
 
@@ -180,7 +181,11 @@ void CpuBackend::run_mtp(const oj_plan& plan, oj_seq_result* results) {
     if (store.batch.n_rows() > 0) {
         pool_.run([&](Worker& worker) { mtp_store(worker, machine(), *weights_.mtp, store); });
     }
+    const auto start = std::chrono::steady_clock::now();
     draft_tokens(plan, all);
+    draft_us_ = std::chrono::duration_cast<std::chrono::microseconds>(
+                    std::chrono::steady_clock::now() - start)
+                    .count();
 }
 
 // Certain rows and accepted drafts.

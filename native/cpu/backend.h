@@ -15,6 +15,7 @@ public:
     void save(int slot, int snapshot) override;
     void load(int snapshot, int slot) override;
     void copy_page(int from, int to) override;
+    int64_t draft_us() const override { return draft_us_; }
     oj_state_format state_format() const override;
     void export_page(int page, uint8_t* out) override;
     void import_page(int page, const uint8_t* bytes) override;
@@ -77,6 +78,7 @@ private:
     int kept_seqs_ = 0;            // sequences of the last step, if it kept logits
     std::vector<DrawnDrafts> drawn_;
     std::vector<MtpDone> mtp_done_;
+    int64_t draft_us_ = 0;         // of the last step
     Pages<float> sample_scores_;   // [threads][n_vocab]
     Pages<int32_t> sample_ids_;    // [threads][n_vocab]
     Pages<uint64_t> sample_bins_;  // [threads][kSelectBins]

@@ -43,6 +43,10 @@ public:
     virtual void export_snapshot(int snapshot, uint8_t* out) = 0;
     virtual void import_snapshot(int snapshot, const uint8_t* bytes) = 0;
 
+    // Time that the last step spent on proposing drafts, us; 0 where that cannot be told. It steers
+    // how deep drafts go.
+    virtual int64_t draft_us() const { return 0; }
+
     // See oj_backend_read.
     virtual void read(int which, int index, float* out) = 0;
 };

@@ -180,6 +180,7 @@ void check_options(const Model& model, const oj_engine_options& o) {
     check_range("max_queue_client", o.max_queue_client, 1, o.max_queue);
     check_range("draft", o.draft, 0, OJ_MAX_DRAFTS);
     check_float("step_target", o.step_target, 1.0f, 1000.0f);
+    check_range("step_target_us", o.step_target_us, 0, INT32_MAX);
     check_range("min_prompt_rows", o.min_prompt_rows, 1, 65536);
     check_range("mask_timeout_ms", o.mask_timeout_ms, 0, 86400000);
     check_range("backend.max_rows with a row for each slot and min_prompt_rows", b.max_rows,

@@ -7,12 +7,14 @@
 
 namespace oj {
 
-Runner::Runner(const Model& model, Backend& backend, const oj_engine_options& options)
+Runner::Runner(const Model& model, Backend& backend, const oj_engine_options& options,
+               std::function<int64_t()> clock)
     : model_(model),
       backend_(backend),
       options_(options),
       pool_(options.backend.n_pages),
-      index_(pool_, options.backend.n_snapshots) {
+      index_(pool_, options.backend.n_snapshots),
+      clock_(std::move(clock)) {
     for (int32_t slot = options.backend.n_slots - 1; slot >= 0; --slot)
         free_slots_.push_back(slot);
 }
@@ -26,9 +28,9 @@ bool Runner::step() {
     const oj_plan plan{tokens_.data(), static_cast<int32_t>(tokens_.size()),
                        static_cast<int32_t>(seqs_.size()), seqs_.data(), 0};
     results_.assign(seqs_.size(), oj_seq_result());
-    const int64_t start = now_us();
+    const int64_t start = clock_();
     backend_.step(plan, results_.data());
-    totals_.last_step_us = now_us() - start;
+    totals_.last_step_us = clock_() - start;
     totals_.step_us += totals_.last_step_us;
     commit();
     return true;

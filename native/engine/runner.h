@@ -15,6 +15,7 @@
 #include "engine/conversation.h"
 #include "engine/pages.h"
 #include "engine/prefix_index.h"
+#include "engine/request.h"
 #include "engine/scheduler.h"
 
 namespace oj {
@@ -31,7 +32,9 @@ enum class Admission {
 
 class Runner {
 public:
-    Runner(const Model& model, Backend& backend, const oj_engine_options& options);
+    // `clock`: microseconds, for the time of steps.
+    Runner(const Model& model, Backend& backend, const oj_engine_options& options,
+           std::function<int64_t()> clock = now_us);
 
     // Gives the request a slot, its longest stored prefix and pages for its prompt. Only after
     // `admitted` does it run; the caller then hands it over with add().
@@ -92,6 +95,7 @@ private:
     // one step (runner_plan.cpp)
     void plan_rows();
     void plan_rows(Conversation& c, RowShare* share);
+    RowLimits row_limits() const;
     void choose_drafts(Conversation& c);
     void provide_pages();
     void build_plan();
@@ -101,6 +105,7 @@ private:
 
     // what of it becomes history (runner_commit.cpp)
     void commit();
+    void count_rows();
     void commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result& result);
     void count_drafts(Conversation& c, const oj_seq& seq, int32_t accepted);
     int32_t take_tokens(Conversation& c, const oj_seq_result& result);
@@ -125,6 +130,7 @@ private:
     const oj_engine_options options_;
     PagePool pool_;
     PrefixIndex index_;
+    const std::function<int64_t()> clock_;
     StepCost cost_;
 
     std::vector<std::unique_ptr<Conversation>> running_;  // in order of admission
@@ -133,7 +139,7 @@ private:
     std::vector<int32_t> abandoned_slots_;  // their pending drafts are dropped by the next step
 
     // the step being planned or computed
-    double draft_cost_ = 0;         // one more row for everybody, in steps
+    int32_t n_decoding_ = 1;        // conversations, at least 1
     std::vector<RowShare> shares_;  // of running_
     std::vector<int32_t> tokens_;
     std::vector<oj_seq> seqs_;

@@ -10,26 +10,35 @@
 namespace oj {
 
 void Runner::commit() {
-    int32_t decode_rows = 0, prompt_rows = 0, n_with_rows = 0;
-    for (size_t i = 0; i < seqs_.size(); ++i) {
-        const oj_seq& seq = seqs_[i];
-        if (seq.n_rows == 0) continue;
-        ++n_with_rows;
-        (seq_owners_[i]->n_waiting() == 1 ? decode_rows : prompt_rows) += seq.n_rows;
-    }
-    cost_.observe(decode_rows, prompt_rows, static_cast<double>(totals_.last_step_us));
-    ++totals_.steps;
-    totals_.shared_steps += n_with_rows >= 2;
-    totals_.rows += decode_rows + prompt_rows;
-    totals_.decode_rows += decode_rows;
-    totals_.prompt_rows += prompt_rows;
-
+    count_rows();
     free_slots_.insert(free_slots_.end(), abandoned_slots_.begin(), abandoned_slots_.end());
     abandoned_slots_.clear();
     for (size_t i = 0; i < seqs_.size(); ++i) {
         if (seq_owners_[i]) commit_rows(*seq_owners_[i], seqs_[i], results_[i]);
     }
     remove_settled();
+}
+
+void Runner::count_rows() {
+    StepTime step;
+    int32_t n_with_rows = 0;
+    for (size_t i = 0; i < seqs_.size(); ++i) {
+        const oj_seq& seq = seqs_[i];
+        if (seq.n_rows == 0) continue;
+        const bool decodes = seq_owners_[i]->n_waiting() == 1;
+        ++n_with_rows;
+        step.n_decoding += decodes;
+        (decodes ? step.decode_rows : step.prompt_rows) += seq.n_rows;
+        step.draft_passes = std::max(step.draft_passes, results_[i].n_drafts);
+    }
+    step.us = static_cast<double>(totals_.last_step_us);
+    step.draft_us = static_cast<double>(backend_.draft_us());
+    cost_.observe(step);
+    ++totals_.steps;
+    totals_.shared_steps += n_with_rows >= 2;
+    totals_.rows += step.decode_rows + step.prompt_rows;
+    totals_.decode_rows += step.decode_rows;
+    totals_.prompt_rows += step.prompt_rows;
 }
 
 void Runner::commit_rows(Conversation& c, const oj_seq& seq, const oj_seq_result& result) {

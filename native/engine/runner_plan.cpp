@@ -7,27 +7,31 @@
 
 namespace oj {
 
-namespace {
-
-constexpr double kMtpDraftCost = 1.5;  // rows: the draft head's pass and the verified row
-
-}  // namespace
-
 void Runner::plan_rows() {
     shares_.assign(running_.size(), RowShare());
     int32_t n_decoding = 0;
     for (const auto& c : running_)
         n_decoding += !c->ended && c->n_waiting() == 1;
-    draft_cost_ = std::max(1, n_decoding) * cost_.row_cost();
+    n_decoding_ = std::max(1, n_decoding);
     for (size_t i = 0; i < running_.size(); ++i)
         plan_rows(*running_[i], &shares_[i]);
+    share_rows(&shares_, row_limits());
+}
+
+RowLimits Runner::row_limits() const {
     RowLimits limits;
     limits.max_rows = options_.backend.max_rows;
-    limits.prompt_rows =
-        std::max(options_.min_prompt_rows, cost_.prompt_rows(options_.step_target));
-    limits.reserved_prompt_rows = options_.min_prompt_rows;
     limits.turn = static_cast<int32_t>(totals_.steps % 4096);
-    share_rows(&shares_, limits);
+    const double ordinary_us = cost_.decode_us();
+    if (ordinary_us == 0) return limits;  // unknown: a step without prompts will tell
+    int32_t passes = 0;
+    for (const RowShare& share : shares_)
+        passes = std::max(passes, share.waiting == 1 ? share.ahead : 0);
+    const double target_us =
+        options_.step_target_us > 0 ? options_.step_target_us : options_.step_target * ordinary_us;
+    limits.spare_rows = cost_.spare_rows(target_us, passes);
+    limits.min_prompt_rows = options_.min_prompt_rows;
+    return limits;
 }
 
 // What the conversation could use. Without masks it stops short of the row that needs them.
@@ -46,6 +50,7 @@ void Runner::plan_rows(Conversation& c, RowShare* share) {
         choose_drafts(c);
     }
     share->drafts = static_cast<int32_t>(c.drafts.size());
+    if (options_.backend.mtp) share->ahead = draft_depth(c, DraftKind::mtp, most_drafts(c, 2));
 }
 
 void Runner::choose_drafts(Conversation& c) {
@@ -121,7 +126,7 @@ void Runner::add_rows(Conversation& c, const RowShare& share) {
         seq.penalty_counts = c.penalty_counts.data();
         seq.n_penalty = static_cast<int32_t>(c.penalty_ids.size());
         seq.masks = c.constraint.rows(seq.n_sampled);
-        if (options_.backend.mtp) seq.n_draft = draft_depth(c, DraftKind::mtp, most_drafts(c, 2));
+        seq.n_draft = share.ahead;
         extend_pages(c, seq.pos + seq.n_rows + seq.n_draft);  // else the backend drafts fewer
     }
     seq.pages = c.pages.data();
@@ -139,8 +144,9 @@ int32_t Runner::most_drafts(const Conversation& c, int32_t n_chosen) const {
 // How many of `most` drafts are worth their cost.
 int32_t Runner::draft_depth(const Conversation& c, DraftKind kind, int32_t most) const {
     if (c.fixed_drafts) return most;
-    const double rows = kind == DraftKind::mtp ? kMtpDraftCost : 1.0;
-    return c.history.depth(kind, most, rows * draft_cost_);
+    return c.history.depth(
+        kind, most,
+        kind == DraftKind::mtp ? cost_.mtp_draft(n_decoding_) : cost_.lookup_draft(n_decoding_));
 }
 
 }  // namespace oj

@@ -6,6 +6,20 @@ namespace oj {
 
 namespace {
 
+constexpr double kUnknownRow = 1.0 / 16.0;  // of a decode step, until rows have been timed
+constexpr double kUnknownPass = 0.5;        // of a row, until draft passes have been timed
+constexpr int32_t kManyRows = 64;           // with fewer, a prompt alone says little about a row
+
+// Moves `value` (0 = unknown) towards a sample. One sample moves it by a fifth at most: a core that
+// was taken away for a while must not stop the prompts.
+void follow(double* value, double sample) {
+    if (*value == 0) {
+        *value = std::max(sample, 0.0);
+    } else {
+        *value += 0.2 * (std::clamp(sample, *value / 2, *value * 2) - *value);
+    }
+}
+
 // Hands out `rows` one round at a time: each round gives everybody who wants more an equal part.
 void share_evenly(std::vector<RowShare>* shares, const std::vector<size_t>& order, int32_t rows,
                   int32_t RowShare::* wanted, int32_t RowShare::* given) {
@@ -28,45 +42,75 @@ void share_evenly(std::vector<RowShare>* shares, const std::vector<size_t>& orde
 
 void share_rows(std::vector<RowShare>* shares, const RowLimits& limits) {
     std::vector<size_t> decoding, reading;
-    for (size_t n = 0; n < shares->size(); ++n) {
-        const size_t i = (n + static_cast<size_t>(limits.turn)) % shares->size();
+    for (size_t i = 0; i < shares->size(); ++i)
         ((*shares)[i].waiting == 1 ? decoding : reading).push_back(i);
+    for (std::vector<size_t>* order : {&decoding, &reading}) {
+        if (order->empty()) continue;
+        const auto first =
+            static_cast<std::ptrdiff_t>(static_cast<size_t>(limits.turn) % order->size());
+        std::rotate(order->begin(), order->begin() + first, order->end());
     }
     int32_t rows = limits.max_rows - static_cast<int32_t>(decoding.size());
     for (size_t i : decoding)
         (*shares)[i].certain_rows = 1;
 
-    const int32_t for_drafts = rows - (reading.empty() ? 0 : limits.reserved_prompt_rows);
+    const int32_t for_drafts = rows - (reading.empty() ? 0 : limits.min_prompt_rows);
     share_evenly(shares, decoding, for_drafts, &RowShare::drafts, &RowShare::draft_rows);
+    int32_t drafts = 0;
     for (size_t i : decoding)
-        rows -= (*shares)[i].draft_rows;
+        drafts += (*shares)[i].draft_rows;
 
-    if (!decoding.empty()) rows = std::min(rows, limits.prompt_rows);
+    rows -= drafts;
+    if (!decoding.empty()) {
+        rows = std::min(rows, std::max(limits.spare_rows - drafts, limits.min_prompt_rows));
+    }
     share_evenly(shares, reading, rows, &RowShare::limit, &RowShare::certain_rows);
 }
 
-void StepCost::observe(int32_t decode_rows, int32_t prompt_rows, double us) {
-    if (prompt_rows == 0) {
-        if (decode_rows == 0) return;
-        recent_[n_recent_++ % recent_.size()] = us;
-        const auto n = std::min<uint64_t>(n_recent_, recent_.size());
-        std::array<double, 64> sorted = recent_;
-        std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
-        decode_us_ = sorted[n / 2];
-        return;
+void RecentMedian::add(double sample) {
+    recent_[n_++ % recent_.size()] = sample;
+    const auto n = static_cast<std::ptrdiff_t>(std::min<uint64_t>(n_, recent_.size()));
+    std::array<double, 64> sorted = recent_;
+    std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
+    value_ = sorted[static_cast<size_t>(n / 2)];
+}
+
+void StepCost::observe(const StepTime& step) {
+    if (step.draft_passes > 0 && step.draft_us > 0) {
+        follow(&pass_us_, step.draft_us / step.draft_passes);
     }
-    const double own = std::max(0.0, us - (decode_rows > 0 ? decode_us_ : 0.0)) / prompt_rows;
-    row_us_ = row_us_ == 0 ? own : row_us_ + 0.2 * (own - row_us_);
+    const int32_t drafts = step.decode_rows - step.n_decoding;
+    if (step.prompt_rows == 0) {
+        if (step.decode_rows == 0) return;
+        decode_.add(step.us);
+        plain_.add(std::max(step.us - step.draft_us - drafts * row_us_, step.us / 8));
+    } else if (step.decode_rows == 0) {
+        const bool tells = row_us_ == 0 || step.prompt_rows >= kManyRows;
+        if (tells) follow(&row_us_, step.us / step.prompt_rows);
+    } else if (plain_.value() > 0) {
+        const double rows_us = step.us - step.draft_us - plain_.value();
+        follow(&row_us_, rows_us / (step.prompt_rows + drafts));
+    }
 }
 
-int32_t StepCost::prompt_rows(double target) const {
-    if (decode_us_ == 0 || row_us_ == 0) return 0;
-    return static_cast<int32_t>(std::min(65536.0, (target - 1.0) * decode_us_ / row_us_));
+int32_t StepCost::spare_rows(double target_us, int32_t draft_passes) const {
+    const double left_us = target_us - plain_.value() - draft_passes * pass_us_;
+    return static_cast<int32_t>(std::clamp(left_us / row_us(), 0.0, 65536.0));
 }
 
-double StepCost::row_cost() const {
-    if (decode_us_ == 0 || row_us_ == 0) return 1.0 / 16.0;
-    return std::min(1.0, row_us_ / decode_us_);
+double StepCost::lookup_draft(int32_t n) const {
+    if (plain_.value() == 0) return n * kUnknownRow;
+    return n * std::min(1.0, row_us() / plain_.value());
+}
+
+double StepCost::mtp_draft(int32_t n) const {
+    const double rows = lookup_draft(n);
+    if (plain_.value() == 0 || pass_us_ == 0) return rows * (1.0 + kUnknownPass);
+    return rows + pass_us_ / plain_.value();
+}
+
+double StepCost::row_us() const {
+    return row_us_ > 0 ? row_us_ : kUnknownRow * plain_.value();
 }
 
 }  // namespace oj

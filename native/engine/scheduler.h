@@ -12,37 +12,70 @@ struct RowShare {
     int32_t waiting = 0;  // certain rows outstanding; 1: it decodes
     int32_t limit = 0;    // ... of which this step may take at most these
     int32_t drafts = 0;   // draft rows it would like; 0 while a prompt is read
+    int32_t ahead = 0;    // MTP drafts it would like to be proposed for the step after
 
     int32_t certain_rows = 0;  // out: 0 = it sits this step out
     int32_t draft_rows = 0;    // out
 };
 
 struct RowLimits {
-    int32_t max_rows = 0;              // of a step; at least the conversations that decode + 1
-    int32_t prompt_rows = 0;           // beside decode rows; at least 1
-    int32_t reserved_prompt_rows = 0;  // drafts leave at least these while a prompt is read
-    int32_t turn = 0;                  // rotates who is served first
+    int32_t max_rows = 0;         // of a step; at least the conversations that decode + 1
+    int32_t spare_rows = 0;       // drafts and prompts that fit beside the rows of those who decode
+    int32_t min_prompt_rows = 0;  // ... but prompts get at least these
+    int32_t turn = 0;             // rotates who is served first
 };
 
 // Every conversation that decodes gets its row, then its drafts (evenly, while rows last); prompts
-// share limits.prompt_rows (everything that is left when nobody decodes) in equal parts.
+// share what is left of limits.spare_rows (of max_rows when nobody decodes) in equal parts.
 void share_rows(std::vector<RowShare>* shares, const RowLimits& limits);
 
-// What rows cost, learned from steps: a decode step's median time, and a prompt row's.
-class StepCost {
-public:
-    void observe(int32_t decode_rows, int32_t prompt_rows, double us);
+// A step that was computed, and how long it took.
+struct StepTime {
+    int32_t n_decoding = 0;   // conversations that decode
+    int32_t decode_rows = 0;  // theirs, drafts included
+    int32_t prompt_rows = 0;
+    int32_t draft_passes = 0;  // of the MTP head, each for everybody
+    double us = 0;
+    double draft_us = 0;  // of that, spent in the passes; 0 = the backend cannot tell
+};
 
-    // Prompt rows that keep a step under `target` times a decode step; 0 while unknown.
-    int32_t prompt_rows(double target) const;
-    // One more row, as part of a decode step.
-    double row_cost() const;
+// The median of the last 64 samples; 0 while there are none.
+class RecentMedian {
+public:
+    void add(double sample);
+    double value() const { return value_; }
 
 private:
-    std::array<double, 64> recent_ = {};  // decode-only steps, us
-    uint64_t n_recent_ = 0;
-    double decode_us_ = 0;  // median of recent_
-    double row_us_ = 0;
+    std::array<double, 64> recent_ = {};
+    uint64_t n_ = 0;
+    double value_ = 0;
+};
+
+// What steps cost, learned from those before: a step in which everybody only decodes, and each
+// further row and draft pass. How prompts are cut and how deep drafts go follows from it, so it
+// changes speed and never a token.
+class StepCost {
+public:
+    void observe(const StepTime& step);
+
+    // The ordinary step: of those that only decode, drafts included. 0 while unknown.
+    double decode_us() const { return decode_.value(); }
+    // Rows beside those of conversations that decode that keep a step with so many draft passes
+    // within `target_us`. Needs decode_us().
+    int32_t spare_rows(double target_us, int32_t draft_passes) const;
+
+    // One draft more for each of n conversations, as part of a decode step without drafts.
+    double lookup_draft(int32_t n) const;
+    double mtp_draft(int32_t n) const;
+
+private:
+    double row_us() const;
+    double draft_us(const StepTime& step) const;
+
+    RecentMedian decode_;
+    RecentMedian plain_;  // decode steps without what their draft rows and passes cost
+    double row_us_ = 0;   // 0 = unknown
+    double pass_us_ = 0;  // 0 = unknown
 };
 
 }  // namespace oj

@@ -143,11 +143,13 @@ typedef struct oj_backend_options {
     int32_t mtp;             /* 1: keep the MTP head's KV in step and propose drafts */
     int32_t draft_head_rows; /* tokens that MTP drafts are chosen from: special and byte tokens and
                                 the most common ones; 0 = all */
+    const int32_t *draft_head_ids; /* ... or exactly these, ascending; NULL = by draft_head_rows */
+    int32_t n_draft_head_ids;
 } oj_backend_options;
 
 /* How one conversation's next tokens are chosen. Order: logit bias, penalties, mask, temperature,
- * top-k, top-p, min-p. Neutral values: temperature 1, top_k 0, top_p 1, min_p 0, presence 0,
- * frequency 0, repetition 1. */
+ * top-k, top-p, min-p; with temperature_last 1 the filters see temperature 1. Neutral values:
+ * temperature 1, top_k 0, top_p 1, min_p 0, presence 0, frequency 0, repetition 1. */
 typedef struct oj_sampling {
     float temperature; /* 0 = greedy */
     int32_t top_k;
@@ -163,6 +165,9 @@ typedef struct oj_sampling {
     int32_t n_bias;
     const int32_t *bias_ids;
     const float *bias_values;
+    int32_t temperature_last;
+    int32_t adjusted_logprobs; /* 0: log-probabilities are the model's own; 1: after bias, penalties
+                                  and mask; both before temperature and filters */
 } oj_sampling;
 
 typedef enum oj_draft_source {
@@ -202,7 +207,7 @@ typedef struct oj_plan {
 } oj_plan;
 
 typedef struct oj_logprob {
-    float logprob; /* of the token, after bias, penalties and mask, before temperature */
+    float logprob; /* of the token; see oj_sampling.adjusted_logprobs */
     int32_t n_top;
     int32_t top_ids[OJ_MAX_TOP];
     float top_logprobs[OJ_MAX_TOP];
@@ -305,6 +310,8 @@ typedef struct oj_engine_options {
     int64_t state_bytes;
     const oj_script_rule *script; /* scripted backend only; copied */
     int32_t n_script;
+    int32_t step_target_us; /* > 0: a step with prompt rows takes at most this, in place of
+                               step_target */
 } oj_engine_options;
 
 /* Starts the step thread. The engine keeps the mapping of the model; the handle may be closed. */

@@ -411,52 +411,6 @@ void check_hidden_spans() {
 
 // ---------------------------------------------------------------- parts
 
-void check_scheduler() {
-    std::mt19937 random(1);
-    for (int i = 0; i < 2000; ++i) {
-        std::vector<RowShare> shares(1 + random() % 8);
-        int32_t decoding = 0;
-        for (RowShare& share : shares) {
-            const bool decodes = random() % 2;
-            decoding += decodes;
-            share.waiting = decodes ? 1 : static_cast<int32_t>(2 + random() % 300);
-            share.limit = decodes ? 1 : static_cast<int32_t>(1 + random() % share.waiting);
-            share.drafts = decodes ? static_cast<int32_t>(random() % 9) : 0;
-        }
-        const RowLimits limits{static_cast<int32_t>(shares.size() + 8 + random() % 64),
-                               static_cast<int32_t>(8 + random() % 32), 8,
-                               static_cast<int32_t>(random() % 100)};
-        share_rows(&shares, limits);
-        int32_t rows = 0, prompt = 0, wanted = 0, least = 1 << 20, most = 0;
-        for (const RowShare& share : shares) {
-            rows += share.certain_rows + share.draft_rows;
-            expect(share.draft_rows <= share.drafts, "no draft that nobody wants");
-            if (share.waiting == 1) {
-                expect(share.certain_rows == 1, "whoever decodes gets a row");
-                continue;
-            }
-            expect(share.certain_rows <= share.limit, "chunks end at cuts");
-            prompt += share.certain_rows;
-            wanted += share.limit;
-            if (share.certain_rows < share.limit) least = std::min(least, share.certain_rows);
-            most = std::max(most, share.certain_rows);
-        }
-        expect(rows <= limits.max_rows, "at most max_rows");
-        if (decoding > 0) expect(prompt <= limits.prompt_rows, "prompts keep to their rows");
-        if (wanted > 0) expect(prompt >= std::min(wanted, 8), "and get their least");
-        expect(least == 1 << 20 || most <= least + 1 || prompt < wanted, "equal parts");
-        expect(most - std::min(least, most) <= 1, "two prompts advance together");
-    }
-    StepCost cost;
-    expect(cost.prompt_rows(2.5) == 0, "nothing known, nothing promised");
-    cost.observe(0, 100, 10000);
-    for (int i = 0; i < 70; ++i)
-        cost.observe(4, 0, i % 10 == 0 ? 9000 : 1000);
-    expect(cost.prompt_rows(2.5) == 15, "2.5 times the median of decode steps");
-    cost.observe(4, 10, 2000);
-    expect(cost.prompt_rows(2.5) == 15, "a mixed step says the same");
-}
-
 void check_lookup() {
     LookupIndex index;
     std::vector<int32_t> tokens = {9, 1, 2, 3, 4, 5, 8, 1, 2, 3, 6, 7, 1, 2};
@@ -615,7 +569,6 @@ void check_threads() {
 int main(int argc, char** argv) {
     using namespace oj::test;
     check_cpu_backend(argc > 1 ? argv[1] : "openjet_provider/data/openjet-tiny.gguf");
-    check_scheduler();
     check_lookup();
     check_queue();
     check_prefix_index();
