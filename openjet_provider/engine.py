@@ -232,8 +232,11 @@ def _cancel_started(starting: asyncio.Future[ChatStream]) -> None:
         starting.result().cancel()
 
 
-def _resolve(asked: EngineOptions) -> EngineOptions:
-    """`asked` with the environment's values and the defaults filled in, and every range checked."""
+def resolve_options(asked: EngineOptions) -> EngineOptions:
+    """`asked` with the environment's values and the defaults filled in, and every range checked.
+
+    Raises InvalidRequestError for a value that is out of range.
+    """
     max_queue = _whole("max_queue", asked.max_queue, 1, 100_000, defaults.QUEUE)
     assert max_queue is not None
     client_default = min(defaults.QUEUE_CLIENT, max_queue)
@@ -283,7 +286,7 @@ class _Shared:
     def __init__(self, path: Path, options: EngineOptions) -> None:
         self.path = path
         self.handles = 0
-        self.options = _resolve(options)
+        self.options = resolve_options(options)
         self.backend = choose_backend(str(self.options.backend), path.stat().st_size)
         self.lock: DeviceLock | None = None
         native = load("cuda" if self.backend == "cuda" else "cpu")

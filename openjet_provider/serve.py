@@ -120,6 +120,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal; the exit status. Raises OpenJetError for what cannot be served."""
     check_installed()
+    from openjet_provider.engine import Engine, EngineOptions, resolve_options
     from openjet_provider.server.run import bind, check_exposure, serve
     from openjet_provider.server.settings import Settings
 
@@ -133,21 +134,19 @@ def run(arguments: argparse.Namespace) -> int:
         max_body=arguments.max_body,
         drain=arguments.drain,
     )
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    names = (
+        "agents context backend device kv memory_budget threads drafts max_queue max_queue_client"
+    )
+    options = {name: getattr(arguments, name) for name in names.split()}
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
     check_exposure(arguments.host, settings, arguments.unprotected)
     models.resolve(arguments.model)
+    resolve_options(EngineOptions(**options))  # what is wrong is said before anybody connects
     listener = bind(arguments.host, arguments.port)
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def open_engine() -> Engine:
-        from openjet_provider.engine import Engine
-
-        names = (
-            "agents context backend device kv memory_budget threads drafts max_queue"
-            " max_queue_client"
-        )
-        options = {name: getattr(arguments, name) for name in names.split()}
         return Engine(arguments.model, **options)
 
     def ready(engine: Engine) -> None:

@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 
 from openjet_provider.engine import Engine
 from openjet_provider.server.app import create_app
+from openjet_provider.server.protocol import http_config
 from openjet_provider.server.run import bind
 from openjet_provider.server.service import Service
 from openjet_provider.server.settings import Settings
@@ -24,7 +25,7 @@ def in_thread(app: Starlette) -> Iterator[str]:
     """Run an application on a free loopback port; gives the URL. Requests that still run at the end
     are ended."""
     listener = bind("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
+    server = uvicorn.Server(http_config(app, timeout_graceful_shutdown=1))
     thread = threading.Thread(
         target=lambda: asyncio.run(server.serve([listener])), name="openjet-server", daemon=True
     )

@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from openjet_provider.engine import Engine
 from openjet_provider.errors import InvalidRequestError, OpenJetError
 from openjet_provider.server.app import create_app
+from openjet_provider.server.protocol import http_config
 from openjet_provider.server.service import Service
 from openjet_provider.server.settings import Settings
 
@@ -93,14 +94,9 @@ class _Process:
         self._status = 0
         self._stopping: asyncio.Task[None] | None = None
         self._server = _Server(
-            uvicorn.Config(
+            http_config(
                 create_app(self._service, self._lifespan),
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=75,
                 lifespan="on",
-                ws="none",
                 timeout_graceful_shutdown=int(settings.drain + _STOP_GRACE_S) + 1,
             )
         )
@@ -108,7 +104,7 @@ class _Process:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+            loop.add_signal_handler(number, self._stop, number)
         try:
             await self._server.serve([self._listener])
         finally:
@@ -138,11 +134,10 @@ class _Process:
         if not self._service.draining:
             self._ready(engine)
 
-    def _stop(self) -> None:
+    def _stop(self, number: int) -> None:
         """A first signal lets running requests end; a second one does not."""
         if self._stopping is not None:
-            self._server.force_exit = self._server.should_exit = True
-            return
+            os._exit(128 + number)  # as a shell reports a process that a signal ended
         self._stopping = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:
@@ -157,10 +152,7 @@ class _Process:
         timer = threading.Timer(_LOST_LIMIT_S, os._exit, (EXIT_LOST,))
         timer.daemon = True
         timer.start()
-        asyncio.get_running_loop().call_later(_LOST_GRACE_S, self._exit_now)
-
-    def _exit_now(self) -> None:
-        self._server.force_exit = self._server.should_exit = True
+        asyncio.get_running_loop().call_later(_LOST_GRACE_S, os._exit, EXIT_LOST)
 
 
 class _Server(uvicorn.Server):

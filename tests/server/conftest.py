@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 
 from openjet_provider.engine import Engine
 from openjet_provider.server.app import create_app
-from openjet_provider.server.run import bind
+from openjet_provider.server.background import in_thread
 from openjet_provider.server.service import Service
 from openjet_provider.server.settings import Settings
 from tests.server.script import MODEL, OPTIONS
@@ -66,18 +63,9 @@ def client(connect: Connect) -> httpx.AsyncClient:
 @contextlib.contextmanager
 def live(served: Engine, **settings: Any) -> Iterator[str]:
     """A server on a free loopback port, in a thread; its URL."""
-    listener = bind("127.0.0.1", 0)
     app = create_app(Service(Settings(**settings), served))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        listener.close()
-        assert not thread.is_alive()
+    with in_thread(app) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import time
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from openjet_provider.engine import Engine, ScriptRule
+from openjet_provider.server.protocol import BoundedProtocol
 from tests.server.conftest import Connect, events, live, say
 from tests.server.script import ANSWER, MODEL, THOUGHT
 
@@ -98,6 +100,36 @@ def test_a_body_that_does_not_come(engine: Engine) -> None:
             head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{"
             connection.sendall(head.encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"])
+def test_a_head_that_does_not_end(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, before: bytes
+) -> None:
+    """Neither as the first request nor behind another one, however busily it is sent."""
+    monkeypatch.setattr(BoundedProtocol, "head_timeout", 0.3)
+    with live(engine) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            if before:
+                connection.sendall(before)
+                assert connection.recv(10_000).startswith(b"HTTP/1.1 200")
+            started = time.monotonic()
+            with contextlib.suppress(ConnectionError):
+                while time.monotonic() < started + 5:
+                    connection.sendall(b"G")
+                    time.sleep(0.02)
+            assert time.monotonic() - started < 3
+
+
+def test_an_answer_may_take_longer_than_a_head(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedProtocol, "head_timeout", 0.1)
+    with live(engine) as url:
+        answer = httpx.post(url + CHAT, json=say("in a while"))
+        assert answer.elapsed.total_seconds() > 0.2
+        assert answer.json()["choices"][0]["message"]["content"] == ANSWER
 
 
 async def test_unknown_paths_and_methods(client: httpx.AsyncClient) -> None:

@@ -42,7 +42,9 @@ sys.exit(serve(lambda: Engine(MODEL, **OPTIONS), listener, settings))
 def server(root: Path, drain: float = 5) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server process on the scripted engine, and its URL."""
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(drain)]
-    process = subprocess.Popen(program, cwd=root, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        program, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
@@ -80,6 +82,20 @@ def test_term_ends_what_takes_too_long(root: Path) -> None:
             chunks = events("\n".join(lines))
         assert chunks[-1]["error"]["code"] == "shutting_down"
         assert process.wait(5) == 0
+
+
+def test_a_second_signal_ends_the_process_at_once(root: Path) -> None:
+    with server(root, drain=60) as (process, url), httpx.Client(base_url=url) as client:
+        with client.stream("POST", CHAT, json=say("slowly", stream=True)) as response:
+            lines = response.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(2) == 128 + signal.SIGTERM
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def test_an_idle_server_ends_at_once(root: Path) -> None:
@@ -135,12 +151,23 @@ def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
         serve.check_installed()
 
 
-def test_an_option_out_of_range_ends_the_process(root: Path) -> None:
+def test_an_option_out_of_range_is_said_before_anybody_can_connect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def bind(*_: object) -> None:
+        raise AssertionError("listens already")
+
+    monkeypatch.setattr("openjet_provider.server.run.bind", bind)
+    assert cli.main(["serve", "-m", "openjet-tiny", "--agents", "99"]) == 1
+    assert "agents=99 is out of range" in capsys.readouterr().err
+
+
+def test_an_engine_that_does_not_open_ends_the_process(root: Path) -> None:
     command = [sys.executable, "-m", "openjet_provider.cli", "serve", "-m", "openjet-tiny"]
-    command += ["--port", "0", "--agents", "99"]
+    command += ["--port", "0", "--context", "100000"]
     ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=20)
     assert ended.returncode == 1
-    assert "agents=99 is out of range" in ended.stderr
+    assert ended.stderr.startswith("openjet: context=100000 is not possible")
 
 
 def test_serve_and_term_from_the_command_line(root: Path) -> None:
