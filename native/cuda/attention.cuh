@@ -74,8 +74,12 @@ OJ_DEVICE void store_kv(const Context& c, bool is_key, uint8_t* block, int posit
 }
 
 OJ_DEVICE void load_head(const Product& product, int r, int first, int dim, float* head) {
-    for (int d = lane_index(); d < dim; d += warp_lanes)
-        head[d] = sum_segments(product, r, first + d);
+    int d = lane_index() * lane_columns;
+    if (d < dim) {
+        float v[lane_columns];
+        sum_segments<lane_columns>(product, r, first + d, v);
+        store_floats<lane_columns>(head + d, v);
+    }
     warp_sync();
 }
 

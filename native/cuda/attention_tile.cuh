@@ -218,31 +218,44 @@ struct SplitOutputs {
     float out[own][2][4];
 };
 
-// out = out * keep + weights x values.
-template <int dim, int max_columns>
-OJ_DEVICE void tile_values(const SplitShared& shared, const SplitItem& item, const uint8_t* values,
-                           SplitOutputs<dim, max_columns>* outputs) {
-    using Outputs = SplitOutputs<dim, max_columns>;
-    int group = warp_index() % Outputs::groups, first = warp_index() / Outputs::groups;
-    int g = lane_index() / 4, t = lane_index() % 4;
+// A warp's group of dimensions of a tile's values: operands A of two times 16 dimensions and two
+// steps of 32 positions, and scales as a lane needs them for its positions (WeightCodes).
+struct TileValues {
+    uint32_t codes[2][2][4];
+    Words2 scales[4];
+};
+
+template <int dim>
+OJ_DEVICE TileValues load_values(const uint8_t* values) {
+    int group = warp_index() % (dim / kv_group), t = lane_index() % 4;
     const uint8_t* codes = values + kv_scales_bytes(OJ_KV_Q8_0, dim) + group * 2048;
-    uint32_t value[2][2][4];
+    TileValues tile;
     for (int m = 0; m < 2; ++m) {
         for (int step = 0; step < 2; ++step) {
             Words4 a = load16(codes + (2 * m + step) * 512 + lane_index() * 16);
-            value[m][step][0] = a.x;
-            value[m][step][1] = a.y;
-            value[m][step][2] = a.z;
-            value[m][step][3] = a.w;
+            tile.codes[m][step][0] = a.x;
+            tile.codes[m][step][1] = a.y;
+            tile.codes[m][step][2] = a.z;
+            tile.codes[m][step][3] = a.w;
         }
     }
+    for (int i = 0; i < 4; ++i)
+        tile.scales[i] = load8(values + 2 * kv_scale_at(16 * i + 4 * t, group));
+    return tile;
+}
+
+// out = out * keep + weights x values.
+template <int dim, int max_columns>
+OJ_DEVICE void add_values(const SplitShared& shared, const SplitItem& item, const TileValues& tile,
+                          SplitOutputs<dim, max_columns>* outputs) {
+    using Outputs = SplitOutputs<dim, max_columns>;
+    int first = warp_index() / Outputs::groups, g = lane_index() / 4, t = lane_index() % 4;
     float scales[16];
     for (int i = 0; i < 4; ++i) {
-        Words2 halves = load8(values + 2 * kv_scale_at(16 * i + 4 * t, group));
-        scales[4 * i] = load_half(static_cast<uint16_t>(halves.x));
-        scales[4 * i + 1] = load_half(static_cast<uint16_t>(halves.x >> 16));
-        scales[4 * i + 2] = load_half(static_cast<uint16_t>(halves.y));
-        scales[4 * i + 3] = load_half(static_cast<uint16_t>(halves.y >> 16));
+        scales[4 * i] = load_half(static_cast<uint16_t>(tile.scales[i].x));
+        scales[4 * i + 1] = load_half(static_cast<uint16_t>(tile.scales[i].x >> 16));
+        scales[4 * i + 2] = load_half(static_cast<uint16_t>(tile.scales[i].y));
+        scales[4 * i + 3] = load_half(static_cast<uint16_t>(tile.scales[i].y >> 16));
     }
     OJ_UNROLL_ALL
     for (int i = 0; i < Outputs::own; ++i) {
@@ -255,8 +268,8 @@ OJ_DEVICE void tile_values(const SplitShared& shared, const SplitItem& item, con
         for (int m = 0; m < 2; ++m) {
             int32_t high[4] = {}, low[4] = {};
             for (int step = 0; step < 2; ++step) {
-                mma_s8_k32(high, value[m][step], w.high + 2 * step);
-                mma_s8_k32(low, value[m][step], w.low + 2 * step);
+                mma_s8_k32(high, tile.codes[m][step], w.high + 2 * step);
+                mma_s8_k32(low, tile.codes[m][step], w.low + 2 * step);
             }
             for (int j = 0; j < 4; ++j) {
                 float& out = outputs->out[i][m][j];
@@ -298,6 +311,13 @@ OJ_DEVICE void store_split(const Context& c, const Phase& p, const StepView& vie
     }
 }
 
+// Keys and values of a tile, which follow each other.
+OJ_DEVICE void prefetch_tile(const KvView& kv, const uint8_t* keys) {
+    constexpr int line = 128;
+    for (int at = line * thread_index(); at < kv.head_bytes; at += line * block_threads)
+        prefetch_line(keys + at);
+}
+
 template <int dim, int max_columns>
 OJ_DEVICE void attend_columns(const Context& c, const Grid& grid, const Phase& p,
                               const StepView& view, const SplitItem& item) {
@@ -310,13 +330,18 @@ OJ_DEVICE void attend_columns(const Context& c, const Grid& grid, const Phase& p
     start_split(c, shared, item);
     block_sync();
     for (int position = begin; position < end; position += kv_page) {
-        int page = pages[position / kv_page];
-        tile_scores<dim, max_columns>(c, shared, item,
-                                      c.kv.keys(page, p.attention.kv_layer, item.kv_head));
+        const uint8_t* keys =
+            c.kv.keys(pages[position / kv_page], p.attention.kv_layer, item.kv_head);
+        TileValues values = load_values<dim>(keys + c.kv.block_bytes);
+        if (position + kv_page < end) {
+            int next = pages[position / kv_page + 1];
+            prefetch_tile(c.kv, c.kv.keys(next, p.attention.kv_layer, item.kv_head));
+        }
+        tile_scores<dim, max_columns>(c, shared, item, keys);
         block_sync();
         tile_weights(c, shared, item, view, position);
         block_sync();
-        tile_values(shared, item, c.kv.values(page, p.attention.kv_layer, item.kv_head), &outputs);
+        add_values(shared, item, values, &outputs);
         block_sync();
     }
     store_split(c, p, view, shared, item, outputs);

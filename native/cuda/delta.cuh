@@ -11,6 +11,7 @@ namespace oj::cuda {
 
 constexpr int delta_chains = 4;   // k % 4: a thread each
 constexpr int delta_tokens = 16;  // prepared at a time
+constexpr int max_taps = 4;       // of the convolution; the backend refuses more
 
 // The part of a head's state that a block works on, and how it lies in its threads: thread (chain,
 // column) holds S[k][column] of the rows k % 4 == chain.
@@ -61,14 +62,43 @@ OJ_DEVICE float raw_input(const DeltaRun& d, int row, int channel) {
     return d.past()[static_cast<int64_t>(row) * d.c.dims.conv_channels() + channel];
 }
 
-OJ_DEVICE float conv_silu(const DeltaRun& d, int row, int channel) {
-    int taps = d.c.dims.conv_kernel, channels = d.c.dims.conv_channels();
-    float sum = d.layer.conv[channel] * raw_input(d, row - (taps - 1), channel);
-    for (int t = 1; t < taps; ++t) {
-        float weight = d.layer.conv[static_cast<int64_t>(t) * channels + channel];
-        sum = fmaf(weight, raw_input(d, row - (taps - 1 - t), channel), sum);
+// Convolution and SiLU of a lane's channels first + lane, first + lane + 32, ... of a row. What the
+// taps read is loaded together, segment by segment.
+template <int n>
+OJ_DEVICE void conv_silu(const DeltaRun& d, int row, int first, float (&out)[n]) {
+    int taps = d.c.dims.conv_kernel, channel = first + lane_index();
+    const Product& qkv = d.c.scratch.qkv;
+    float raw[max_taps][n] = {};
+    for (int s = 0; s < qkv.n_segments; ++s) {
+        OJ_UNROLL_ALL
+        for (int t = 0; t < max_taps; ++t) {
+            int at = row - t;  // t counts back from this row
+            if (t >= taps || at < 0) continue;
+            for (int i = 0; i < n; ++i)
+                raw[t][i] += qkv.at(s, d.run.first_row + at)[channel + i * warp_lanes];
+        }
     }
-    return silu_f32(sum);
+    OJ_UNROLL_ALL
+    for (int t = 0; t < max_taps; ++t) {
+        if (t >= taps || row - t >= 0) continue;
+        for (int i = 0; i < n; ++i)
+            raw[t][i] = raw_input(d, row - t, channel + i * warp_lanes);
+    }
+    const float* weight = d.layer.conv + channel;
+    for (int i = 0; i < n; ++i)
+        out[i] = 0.0f;
+    OJ_UNROLL_ALL
+    for (int t = max_taps - 1; t >= 0; --t) {
+        if (t >= taps) continue;
+        const float* of_tap =
+            weight + static_cast<int64_t>(taps - 1 - t) * d.c.dims.conv_channels();
+        for (int i = 0; i < n; ++i) {
+            float w = of_tap[i * warp_lanes];
+            out[i] = t == taps - 1 ? w * raw[t][i] : fmaf(w, raw[t][i], out[i]);
+        }
+    }
+    for (int i = 0; i < n; ++i)
+        out[i] = silu_f32(out[i]);
 }
 
 // A query or key head of row `row` by one warp, normalised, into `to` and, if not null, a record.
@@ -77,11 +107,10 @@ OJ_DEVICE void mix_head(const DeltaRun& d, int row, int first, float scale, floa
                         float* record) {
     using Shape = DeltaShape<dim>;
     float v[Shape::head_terms];
+    conv_silu(d, row, first, v);
     float squares = 0.0f;
-    for (int i = 0; i < Shape::head_terms; ++i) {
-        v[i] = conv_silu(d, row, first + i * warp_lanes + lane_index());
+    for (int i = 0; i < Shape::head_terms; ++i)
         squares = fmaf(v[i], v[i], squares);
-    }
     float factor = inverse_sqrt(warp_sum(squares) + d.c.dims.rms_eps) * scale;
     for (int i = 0; i < Shape::head_terms; ++i) {
         int k = i * warp_lanes + lane_index();
@@ -110,10 +139,12 @@ OJ_DEVICE void mix_row(const DeltaRun& d, int row, int job, int head, int part,
         return;
     }
     int first = 2 * dims.k_channels() + head * dim + part * Shape::columns;
-    for (int i = lane_index(); i < Shape::columns; i += warp_lanes) {
-        float value = conv_silu(d, row, first + i);
-        token->value[i] = value;
-        if (record != nullptr) record[first + i] = value;
+    float v[Shape::columns / warp_lanes];
+    conv_silu(d, row, first, v);
+    for (int i = 0; i < Shape::columns / warp_lanes; ++i) {
+        int column = i * warp_lanes + lane_index();
+        token->value[column] = v[i];
+        if (record != nullptr) record[first + column] = v[i];
     }
 }
 

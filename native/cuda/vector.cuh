@@ -156,20 +156,35 @@ OJ_DEVICE void phase_embed(const Context& c, const Grid& grid, const Phase&) {
     }
 }
 
-// row = x of row r, to which `out` is added first if `adds`.
+// row = x of row r, to which `out` is added first if `adds`. All of a thread's columns are loaded
+// together, segment by segment: one block a row has to hide the memory's latency by itself.
 OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
-    float* x = c.scratch.x + static_cast<int64_t>(r) * c.dims.n_embd;
-    for (int k = 4 * thread_index(); k < c.dims.n_embd; k += 4 * block_threads) {
-        float v[4];
-        load_floats<4>(x + k, v);
-        if (adds) {
-            float sum[4];
-            sum_segments<4>(c.scratch.out, r, k, sum);
-            for (int i = 0; i < 4; ++i)
-                v[i] += sum[i];
-            store_floats<4>(x + k, v);
+    constexpr int strips = (max_norm_columns + 4 * block_threads - 1) / (4 * block_threads);
+    int n = c.dims.n_embd;
+    float* x = c.scratch.x + static_cast<int64_t>(r) * n;
+    float v[strips][4], sum[strips][4] = {};
+    for (int i = 0; i < strips; ++i) {
+        int k = 4 * (thread_index() + i * block_threads);
+        if (k < n) load_floats<4>(x + k, v[i]);
+    }
+    OJ_UNROLL(3)
+    for (int s = 0; s < (adds ? c.scratch.out.n_segments : 0); ++s) {
+        const float* part = c.scratch.out.at(s, r);
+        for (int i = 0; i < strips; ++i) {
+            int k = 4 * (thread_index() + i * block_threads);
+            float add[4] = {};
+            if (k < n) load_floats<4>(part + k, add);
+            for (int j = 0; j < 4; ++j)
+                sum[i][j] += add[j];
         }
-        store_floats<4>(row + k, v);
+    }
+    for (int i = 0; i < strips; ++i) {
+        int k = 4 * (thread_index() + i * block_threads);
+        if (k >= n) continue;
+        for (int j = 0; adds && j < 4; ++j)
+            v[i][j] += sum[i][j];
+        if (adds) store_floats<4>(x + k, v[i]);
+        store_floats<4>(row + k, v[i]);
     }
 }
 
