@@ -37,6 +37,18 @@ void prepare_query(const Machine& m, const AttentionWeights& w, int r, int head)
     float scale = 1.0f / std::sqrt(static_cast<float>(dim));
     for (int d = 0; d < dim; ++d)
         query[d] *= scale;
+    if (m.kv.codec.kind == OJ_KV_Q8_0) {
+        size_t at = offset(r, m.h.q_rows()) + head * dim;
+        m.kernels.quantize16(query, dim, m.scratch.query_codes.data() + at,
+                             m.scratch.query_scales.data() + at / kv_group);
+    }
+}
+
+Query query_of(const Machine& m, int r, int head) {
+    int dim = m.h.head_dim;
+    size_t at = offset(r, m.h.q_rows()) + head * dim;
+    return {m.scratch.qkv.data() + offset(r, 2 * m.h.q_rows()) + head * 2 * dim,
+            m.scratch.query_codes.data() + at, m.scratch.query_scales.data() + at / kv_group};
 }
 
 // The splits that one wave works on, and where their results are kept.
@@ -71,7 +83,7 @@ void attend_split(const Machine& m, const AttentionWeights& w, const Batch& batc
         for (int q = 0; q < n_queries; ++q) {
             int r = group.first_row + q / per_kv, head = kv_head * per_kv + q % per_kv;
             int i = tile.queries++;
-            tile.query[i] = m.scratch.qkv.data() + offset(r, 2 * m.h.q_rows()) + head * 2 * dim;
+            tile.query[i] = query_of(m, r, head);
             tile.state[i] = wave.partial(m, r, head, split);
             if (position == begin) clear_split(tile.state[i], dim);
             tile.visible[i] = std::clamp(batch.rows[r].position + 1 - position, 0, kv_page);

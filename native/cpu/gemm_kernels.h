@@ -112,7 +112,8 @@ inline void block256(const uint8_t* block, int part, const ActivationView& x, in
             for (int pair = 0; pair < n / 2; ++pair) {
                 const uint8_t* bytes =
                     block + mins_at(format, n) + (pair * tile_rows + part * Simd::lanes) * 2;
-                min = Simd::dot_pair(min, bytes, sums + 2 * pair);
+                Simd::Pairs mins = Simd::load_pairs((const int8_t*)bytes);  // 0..63
+                min = Simd::dot_pair(min, mins, sums + 2 * pair);
             }
             p = Simd::fms(d, Simd::to_float(sum[r]), Simd::mul(dmin, Simd::to_float(min)));
         } else {

@@ -41,15 +41,22 @@ struct DeltaToken {
     float beta;
 };
 
-// One attention tile (64 positions of one KV head) under up to max_queries query vectors.
+// One query head of a row, scaled by 1 / sqrt(dim).
+struct Query {
+    const float* values;   // [dim]; read by the f16 and f32 codecs
+    const int16_t* codes;  // [dim] code16; read by q8_0
+    const float* scales;   // [dim / kv_group] of the codes
+};
+
+// One attention tile (64 positions of one KV head) under up to max_queries queries.
 struct AttentionTile {
     const uint8_t* keys;  // KV codec blocks (kv_codec.h)
     const uint8_t* values;
     int dim;
     int queries;
-    const float* query[max_queries];  // scaled
-    int visible[max_queries];         // leading positions each may see, 0..64
-    float* state[max_queries];        // running [max, sum, out[dim]] of the split
+    Query query[max_queries];
+    int visible[max_queries];   // leading positions each may see, 0..64
+    float* state[max_queries];  // running [max, sum, out[dim]] of the split
 };
 
 struct Kernels {
@@ -62,6 +69,8 @@ struct Kernels {
     void (*quantize256)(const float* x, int n, int8_t* codes, float* scales, int16_t* sums16,
                         int16_t* sums32);
     void (*quantize32)(const float* x, int n, int8_t* codes, float* scales, int16_t* sums);
+    // code16 and scales of one query, by groups of kv_group.
+    void (*quantize16)(const float* x, int n, int16_t* codes, float* scales);
 
     // out = x / rms(x) * weight; out may be x.
     void (*rms_norm)(const float* x, const float* weight, int n, float eps, float* out);

@@ -3,9 +3,11 @@
 // A page holds kv_page positions of every attention layer and KV head: per layer and head a block
 // of keys, then a block of values.
 //
-//     keys    scales [dim / 32][64] half (q8_0 only), then codes [dim][64]: one dimension of all
-//             positions together, so that a score needs no sum across lanes
-//     values  scales [dim / 32][64] half (q8_0 only), then codes [64][dim]
+//     keys    f16, f32: [dim][64], one dimension of all positions together, so that a score needs
+//             no sum across lanes; q8_0: scales [dim / 32][64] half, codes [dim / 2][64][2]
+//     values  f16, f32: [64][dim]; q8_0: scales [dim / 32][64] half, codes [64 / 2][dim][2]
+//
+// The pairs of q8_0 are what Simd::dot_pair multiplies.
 #pragma once
 
 #include <cstddef>
@@ -32,39 +34,49 @@ struct KvCodec {
     size_t head_bytes() const { return 2 * block_bytes; }  // keys and values of one head and page
 
     void store_key(uint8_t* block, int position, const float* key) const {
-        store(block, position, key, position, kv_page);
+        store(block, position, key, [this, position](int d) {
+            return (d / run() * kv_page + position) * run() + d % run();
+        });
     }
     void store_value(uint8_t* block, int position, const float* value) const {
-        store(block, position, value, position * dim, 1);
+        store(block, position, value, [this, position](int d) {
+            return (position / run() * dim + d) * run() + position % run();
+        });
     }
 
 private:
-    // Writes element i to code first + i * stride.
-    void store(uint8_t* block, int position, const float* x, int first, int stride) const {
+    // Dimensions of a key, positions of a value, that lie side by side.
+    int run() const { return kind == OJ_KV_Q8_0 ? 2 : 1; }
+
+    // Element d becomes code at(d).
+    template <class At>
+    void store(uint8_t* block, int position, const float* x, At at) const {
         uint8_t* codes = block + scales_bytes;
         for (int group = 0; group < dim; group += kv_group) {
-            float factor = 1.0f;
             if (kind == OJ_KV_Q8_0) {
-                float largest = 0.0f;
-                for (int i = group; i < group + kv_group; ++i) {
-                    largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
-                }
-                uint16_t scale = kv_scale(largest);
-                factor = kv_factor(scale);
+                uint16_t scale = kv_scale(largest_of(x + group));
+                float factor = kv_factor(scale);
                 reinterpret_cast<uint16_t*>(block)[group / kv_group * kv_page + position] = scale;
+                for (int d = group; d < group + kv_group; ++d)
+                    reinterpret_cast<int8_t*>(codes)[at(d)] =
+                        static_cast<int8_t>(kv_code(x[d], factor));
+                continue;
             }
-            for (int i = group; i < group + kv_group; ++i) {
-                int at = first + i * stride;
-                if (kind == OJ_KV_Q8_0) {
-                    reinterpret_cast<int8_t*>(codes)[at] =
-                        static_cast<int8_t>(kv_code(x[i], factor));
-                } else if (kind == OJ_KV_F16) {
-                    reinterpret_cast<uint16_t*>(codes)[at] = kv_half(x[i]);
+            for (int d = group; d < group + kv_group; ++d) {
+                if (kind == OJ_KV_F16) {
+                    reinterpret_cast<uint16_t*>(codes)[at(d)] = kv_half(x[d]);
                 } else {
-                    reinterpret_cast<float*>(codes)[at] = kv_float(x[i]);
+                    reinterpret_cast<float*>(codes)[at(d)] = kv_float(x[d]);
                 }
             }
         }
+    }
+
+    static float largest_of(const float* x) {
+        float largest = 0.0f;
+        for (int i = 0; i < kv_group; ++i)
+            largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
+        return largest;
     }
 };
 

@@ -26,6 +26,8 @@ struct Scratch {
           up(rows(h.n_ff), "scratch"),
           key(rows(h.kv_rows()), "scratch"),
           value(rows(h.kv_rows()), "scratch"),
+          query_codes(rows(h.q_rows()), "scratch"),
+          query_scales(rows(h.q_rows()) / kv_group, "scratch"),
           alpha(rows(h.n_v_heads), "scratch"),
           beta(rows(h.n_v_heads), "scratch"),
           totals(rows(h.n_heads) * (h.head_dim + 2), "scratch"),
@@ -41,11 +43,12 @@ struct Scratch {
         size_t floats = 0;
         for (const Pages<float>* pages :
              {&x, &hidden, &rotation, &qkv, &mixed, &gate, &up, &key, &value, &alpha, &beta,
-              &totals, &partials, &draft_state}) {
+              &query_scales, &totals, &partials, &draft_state}) {
             floats += pages->size();
         }
         size_t tokens_bytes = tokens.size() * tokens[0].capacity() * sizeof(DeltaToken);
-        return floats * sizeof(float) + tokens_bytes + input.bytes();
+        size_t codes_bytes = query_codes.size() * sizeof(int16_t);
+        return floats * sizeof(float) + codes_bytes + tokens_bytes + input.bytes();
     }
 
     size_t rows(int columns) const { return static_cast<size_t>(n_rows) * columns; }
@@ -60,6 +63,8 @@ struct Scratch {
     Pages<float> gate;      // DeltaNet: z; FFN: gate
     Pages<float> up;
     Pages<float> key, value;
+    Pages<int16_t> query_codes;  // attention over q8_0 pages: code16 of every head's query
+    Pages<float> query_scales;
     Pages<float> alpha, beta;  // raw, then decay and beta [n_v_heads]
     Pages<float> totals;       // attention: folded splits [n_heads][max, sum, out]
     int n_partials;

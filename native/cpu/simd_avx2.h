@@ -3,10 +3,12 @@
 
 struct Simd {
     static constexpr int lanes = 8;
+    static constexpr int sums = 8;  // integer sums to keep at a time
 
     using I32 = __m256i;
     using F32 = __m256;
     using U8 = __m256i;
+    using Pairs = __m256i;  // two int16 a lane
 
     static U8 load_codes(const uint8_t* p) { return _mm256_loadu_si256((const __m256i*)p); }
     template <int shift>
@@ -62,11 +64,13 @@ struct Simd {
         }
         return start;
     }
-    static I32 dot_pair(I32 sum, const uint8_t* bytes, const int16_t* x) {
+    static Pairs load_pairs(const int8_t* p) {
+        return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p));
+    }
+    static I32 dot_pair(I32 sum, Pairs a, const int16_t* x) {
         int32_t two;
         memcpy(&two, x, 4);
-        __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)bytes));
-        return _mm256_add_epi32(sum, _mm256_madd_epi16(wide, _mm256_set1_epi32(two)));
+        return _mm256_add_epi32(sum, _mm256_madd_epi16(a, _mm256_set1_epi32(two)));
     }
 
     static I32 set_int(int x) { return _mm256_set1_epi32(x); }
@@ -78,6 +82,7 @@ struct Simd {
     static I32 multiply_add(I32 sum, I32 a, I32 b) {
         return _mm256_add_epi32(sum, _mm256_mullo_epi32(a, b));
     }
+    static I32 add(I32 a, I32 b) { return _mm256_add_epi32(a, b); }
     static F32 to_float(I32 a) { return _mm256_cvtepi32_ps(a); }
 
     static F32 set(float x) { return _mm256_set1_ps(x); }
@@ -89,12 +94,10 @@ struct Simd {
         __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
         return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
     }
-    static F32 load_int8(const int8_t* p) {
-        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
-    }
     static void store(float* p, F32 a) { _mm256_storeu_ps(p, a); }
     static F32 add(F32 a, F32 b) { return _mm256_add_ps(a, b); }
     static F32 sub(F32 a, F32 b) { return _mm256_sub_ps(a, b); }
+    static F32 max(F32 a, F32 b) { return _mm256_max_ps(a, b); }
     static F32 mul(F32 a, F32 b) { return _mm256_mul_ps(a, b); }
     static F32 fma(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
     static F32 fms(F32 a, F32 b, F32 c) { return _mm256_fmsub_ps(a, b, c); }

@@ -3,10 +3,12 @@
 
 struct Simd {
     static constexpr int lanes = 16;
+    static constexpr int sums = 16;  // integer sums to keep at a time
 
     using I32 = __m512i;
     using F32 = __m512;
     using U8 = __m512i;
+    using Pairs = __m512i;  // two int16 a lane
 
     static U8 load_codes(const uint8_t* p) { return _mm512_loadu_si512(p); }
     template <int shift>
@@ -30,11 +32,13 @@ struct Simd {
         }
         return start;
     }
-    static I32 dot_pair(I32 sum, const uint8_t* bytes, const int16_t* x) {
+    static Pairs load_pairs(const int8_t* p) {
+        return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)p));
+    }
+    static I32 dot_pair(I32 sum, Pairs a, const int16_t* x) {
         int32_t two;
         memcpy(&two, x, 4);
-        __m512i wide = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i*)bytes));
-        return _mm512_dpwssd_epi32(sum, wide, _mm512_set1_epi32(two));
+        return _mm512_dpwssd_epi32(sum, a, _mm512_set1_epi32(two));
     }
 
     static I32 set_int(int x) { return _mm512_set1_epi32(x); }
@@ -46,6 +50,7 @@ struct Simd {
     static I32 multiply_add(I32 sum, I32 a, I32 b) {
         return _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b));
     }
+    static I32 add(I32 a, I32 b) { return _mm512_add_epi32(a, b); }
     static F32 to_float(I32 a) { return _mm512_cvtepi32_ps(a); }
 
     static F32 set(float x) { return _mm512_set1_ps(x); }
@@ -57,12 +62,10 @@ struct Simd {
         __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
         return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
     }
-    static F32 load_int8(const int8_t* p) {
-        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
-    }
     static void store(float* p, F32 a) { _mm512_storeu_ps(p, a); }
     static F32 add(F32 a, F32 b) { return _mm512_add_ps(a, b); }
     static F32 sub(F32 a, F32 b) { return _mm512_sub_ps(a, b); }
+    static F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
     static F32 mul(F32 a, F32 b) { return _mm512_mul_ps(a, b); }
     static F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
     static F32 fms(F32 a, F32 b, F32 c) { return _mm512_fmsub_ps(a, b, c); }

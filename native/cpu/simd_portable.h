@@ -3,6 +3,7 @@
 
 struct Simd {
     static constexpr int lanes = 16;
+    static constexpr int sums = 8;  // integer sums to keep at a time
 
     struct I32 {
         int32_t v[lanes];
@@ -12,6 +13,9 @@ struct Simd {
     };
     struct U8 {
         uint8_t v[4 * lanes];
+    };
+    struct Pairs {
+        int16_t v[2 * lanes];
     };
 
     static U8 load_codes(const uint8_t* p) {
@@ -47,10 +51,17 @@ struct Simd {
         }
         return start;
     }
-    // sum + low bytes' plane: two unsigned bytes a lane times two int16 of x
-    static I32 dot_pair(I32 sum, const uint8_t* bytes, const int16_t* x) {
+    // Two signed bytes a lane.
+    static Pairs load_pairs(const int8_t* p) {
+        Pairs r;
+        for (int i = 0; i < 2 * lanes; ++i)
+            r.v[i] = p[i];
+        return r;
+    }
+    // sum + a lane's two values times x[0] and x[1]
+    static I32 dot_pair(I32 sum, Pairs a, const int16_t* x) {
         for (int i = 0; i < lanes; ++i)
-            sum.v[i] += bytes[2 * i] * x[0] + bytes[2 * i + 1] * x[1];
+            sum.v[i] += a.v[2 * i] * x[0] + a.v[2 * i + 1] * x[1];
         return sum;
     }
 
@@ -71,6 +82,11 @@ struct Simd {
         for (int i = 0; i < lanes; ++i)
             sum.v[i] += a.v[i] * b.v[i];
         return sum;
+    }
+    static I32 add(I32 a, I32 b) {
+        for (int i = 0; i < lanes; ++i)
+            a.v[i] += b.v[i];
+        return a;
     }
     static F32 to_float(I32 a) {
         F32 r;
@@ -102,12 +118,6 @@ struct Simd {
             r.v[i] = bfloat_to_float(p[i]);
         return r;
     }
-    static F32 load_int8(const int8_t* p) {
-        F32 r;
-        for (int i = 0; i < lanes; ++i)
-            r.v[i] = p[i];
-        return r;
-    }
     static void store(float* p, F32 a) { memcpy(p, a.v, sizeof a.v); }
     static F32 add(F32 a, F32 b) {
         for (int i = 0; i < lanes; ++i)
@@ -117,6 +127,11 @@ struct Simd {
     static F32 sub(F32 a, F32 b) {
         for (int i = 0; i < lanes; ++i)
             a.v[i] -= b.v[i];
+        return a;
+    }
+    static F32 max(F32 a, F32 b) {
+        for (int i = 0; i < lanes; ++i)
+            a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
         return a;
     }
     static F32 mul(F32 a, F32 b) {

@@ -19,6 +19,14 @@ inline float quantize_group(const float* x, int n, int8_t* codes) {
     return quantize_scale(largest);
 }
 
+inline float quantize16_group(const float* x, int n, int16_t* codes) {
+    float largest = largest_magnitude(x, n);
+    float factor = quantize16_factor(largest);
+    for (int i = 0; i < n; ++i)
+        codes[i] = (int16_t)quantize_code(x[i], factor);
+    return quantize16_scale(largest);
+}
+
 inline int16_t sum_codes(const int8_t* codes, int n) {
     int sum = 0;
     for (int i = 0; i < n; ++i)
@@ -42,6 +50,11 @@ void quantize32(const float* x, int n, int8_t* codes, float* scales, int16_t* su
         scales[i / small_group] = quantize_group(x + i, small_group, codes + i);
         sums[i / small_group] = sum_codes(codes + i, small_group);
     }
+}
+
+void quantize16(const float* x, int n, int16_t* codes, float* scales) {
+    for (int i = 0; i < n; i += kv_group)
+        scales[i / kv_group] = quantize16_group(x + i, kv_group, codes + i);
 }
 
 inline float sum_squares(const float* x, int n) {

@@ -29,11 +29,21 @@
 //   this.
 //
 // Attention: splits of kv_split absolute positions, each from a fresh (max, sum, out); inside a
-// split, tiles of kv_page positions ascending with online softmax; splits are folded left to right.
-// A score is a chain over head dimensions, groups of 32: g = fma(q, code, g), s = fma(scale, g, s).
+// split, tiles of kv_page positions ascending with online softmax (p_j = exp(s_j - max), summed by
+// lanes i and i + 32, then lane_tree()); splits are folded left to right. A tile of which a row
+// sees nothing leaves that row's (max, sum, out) as they are.
 // K and V are read only after the KV codec's rounding, the row's own included. What a codec stores
 // is finite: a position that a row does not see has weight 0, and 0 * infinity would reach that row
 // or not, by the rows it shares a step with.
+//   * q8_0: integers inside a group of kv_group head dimensions. The query (after norm, rotation
+//     and 1 / sqrt(head size)) becomes code16 with one scale sq per group, once. Over ascending
+//     groups, with the key's codes and stored scale kd,
+//         isum = sum over the group of code16 * key;  s = fma(sq, kd * float(isum), s)
+//     Per tile and group of dimensions, with the values' codes and stored scales vd, the weights
+//     w_j = p_j * vd_j (0 where the row does not see) become code16 with one scale sw:
+//         isum = sum over the tile of code16_j * value_j;  out = fma(sw, float(isum), out * keep)
+//   * f16, f32: s = fma(q, key, s) from 0 over the group, then added to the score, group by group;
+//     out = fma(p_j, value_j, out) over ascending positions, after out * keep.
 #pragma once
 
 #include <math.h>
@@ -120,10 +130,31 @@ OJ_NUMERIC float quantize_factor(float largest) {
     return largest > 1e-30f ? 127.0f / largest : 0.0f;
 }
 
-// Round to nearest even by the magic addition; |value * factor| is at most 127 and a bit.
+// Round to nearest even by the magic addition; |value * factor| is below 2^22.
 OJ_NUMERIC int quantize_code(float value, float factor) {
     float shifted = value * factor + 12582912.0f;
-    return (int)(float_to_bits(shifted) & 0x3fffffu) - 0x200000;
+    return (int)(float_to_bits(shifted) & 0x7fffffu) - 0x400000;
+}
+
+// Queries and attention weights over q8_0 pages: 15-bit codes, |code16| <= 127 * 128, made by
+// quantize_code() with this factor.
+constexpr float largest_code16 = 16256.0f;
+
+OJ_NUMERIC float quantize16_scale(float largest) {
+    return largest > 1e-30f ? largest / largest_code16 : 0.0f;
+}
+
+OJ_NUMERIC float quantize16_factor(float largest) {
+    return largest > 1e-30f ? largest_code16 / largest : 0.0f;
+}
+
+// code16 = 128 * high + low for int8 products: high is -127..127, low -64..63.
+OJ_NUMERIC int code16_high(int code) {
+    return (code + 64) >> 7;
+}
+
+OJ_NUMERIC int code16_low(int code) {
+    return code - 128 * code16_high(code);
 }
 
 // ---- KV codecs ----
@@ -168,7 +199,7 @@ OJ_NUMERIC float exp_f32(float x) {
     x = x > 89.0f ? 89.0f : x;
     float shifted = fmaf(x, 1.44269504f, 12582912.0f);
     float n = shifted - 12582912.0f;
-    int exponent = (int)(float_to_bits(shifted) & 0x3fffffu) - 0x200000;
+    int exponent = (int)(float_to_bits(shifted) & 0x7fffffu) - 0x400000;
     float r = fmaf(n, -0.693145752f, x);  // ln 2 in two parts; the first is exact times n
     r = fmaf(n, -1.42860677e-6f, r);
     float p = 1.98412698e-4f;

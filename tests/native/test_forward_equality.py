@@ -53,6 +53,25 @@ def test_any_instruction_set(mixed: Path, alone: np.ndarray, isa: str) -> None:
         assert np.array_equal(stepper.prefill(PROMPT[:n]), alone[:n])
 
 
+@pytest.mark.parametrize("size", [64, 128, 256])
+def test_head_sizes_around_a_split_edge(size: int, tmp_path: Path) -> None:
+    """Positions 254 to 257 read alone, together and from both sides of the edge at 256, on every
+    instruction set behind a short context and on the best one behind a long one."""
+    path = tmp_path / "heads.gguf"
+    write_model(path, replace(MICRO, head_size=size), "q8_0", seed=8)
+    with open_stepper(path, kv="q8_0", max_rows=512) as stepper:
+        whole = stepper.prefill(PROMPT[:258], chunk=512)
+    for length in (254, 255, 256, 257):
+        with open_stepper(path, kv="q8_0", max_rows=512) as stepper:
+            stepper.step([Part(0, 0, PROMPT[:length])])
+            stepper.step([Part(0, length, PROMPT[length:258])])
+            rest = np.stack([stepper.logits(r) for r in range(258 - length)])
+        assert np.array_equal(rest, whole[length:])
+    for isa in supported_isas():
+        with open_stepper(path, isa=isa, kv="q8_0") as stepper:
+            assert np.array_equal(stepper.prefill(PROMPT[:70]), whole[:70])
+
+
 @pytest.mark.parametrize("kv", ["f16", "f32"])
 def test_codecs_on_any_instruction_set(mixed: Path, kv: str) -> None:
     logits = []

@@ -74,20 +74,29 @@ def rope(
     return np.concatenate([low * cos - high * sin, low * sin + high * cos, rest], axis=-1)
 
 
-def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Softmax attention. q [n, heads, d]; k, v [m, kv heads, d]; visible [n, m] bool.
+def attend(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    visible: np.ndarray,
+    positions: np.ndarray,
+    rounding: Rounding,
+) -> np.ndarray:
+    """Softmax attention. q [n, heads, d]; k, v [m, kv heads, d] as stored, of these positions [m];
+    visible [n, m] bool.
 
     Query head h reads kv head h // (heads / kv heads). Returns [n, heads, d].
     """
     _, heads, size = q.shape
     kv_heads = k.shape[1]
     out = np.empty_like(q)
+    q = rounding.round_queries(q / np.sqrt(size))
     for head in range(heads):
         source = head // (heads // kv_heads)
-        scores = q[:, head] @ k[:, source].T / np.sqrt(size)
-        scores = np.where(visible, scores, -np.inf)
+        scores = np.where(visible, q[:, head] @ k[:, source].T, -np.inf)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        out[:, head] = weights @ v[:, source] / weights.sum(axis=-1, keepdims=True)
+        total = rounding.weighted_sum(weights, v[:, source], positions)
+        out[:, head] = total / weights.sum(axis=-1, keepdims=True)
     return out
 
 

@@ -220,8 +220,8 @@ class ReferenceModel:
         cache = state.kv.setdefault(block, KVCache(empty, empty, np.empty(0, dtype=np.int64)))
         cache.append(self.rounding.round_kv(k), self.rounding.round_kv(v), positions)
         visible = cache.positions[None, :] <= positions[:, None]
-        out = attend(q, cache.keys, cache.values, visible) * sigmoid(gate)
-        return self._linear(name + "attn_output")(out.reshape(n, heads * size))
+        out = attend(q, cache.keys, cache.values, visible, cache.positions, self.rounding)
+        return self._linear(name + "attn_output")((out * sigmoid(gate)).reshape(n, heads * size))
 
     def _delta_net(self, block: int, h: np.ndarray, state: State) -> np.ndarray:
         config, name, n = self.config, f"blk.{block}.", len(h)

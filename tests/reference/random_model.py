@@ -55,7 +55,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Shape:
-    """A model's shape. Attention heads are 256 wide with 64 rotated dims, DeltaNet heads 128."""
+    """A model's shape. 64 dims of attention heads are rotated; DeltaNet heads are 128 wide."""
 
     hidden: int
     layers: int
@@ -69,6 +69,7 @@ class Shape:
     mtp: bool = True
     fused_qkv: bool = False  # attention blocks hold one attn_qkv matrix
     context: int = 32_768
+    head_size: int = 256  # of attention
 
     @property
     def blocks(self) -> int:
@@ -167,16 +168,17 @@ def tensor_specs(shape: Shape, types: str) -> Iterator[Spec]:
             yield vector(f"blk.{block}.ssm_norm.weight", 128)
             yield matrix("ssm_out", hidden, value_rows, block)
         else:
-            query_rows, kv_rows = 512 * shape.heads, 256 * shape.kv_heads
+            head_size = shape.head_size
+            query_rows, kv_rows = 2 * head_size * shape.heads, head_size * shape.kv_heads
             if shape.fused_qkv:
                 yield matrix("attn_qkv", query_rows + 2 * kv_rows, hidden, block)
             else:
                 yield matrix("attn_q", query_rows, hidden, block)
                 yield matrix("attn_k", kv_rows, hidden, block)
                 yield matrix("attn_v", kv_rows, hidden, block)
-            yield vector(f"blk.{block}.attn_q_norm.weight", 256)
-            yield vector(f"blk.{block}.attn_k_norm.weight", 256)
-            yield matrix("attn_output", hidden, 256 * shape.heads, block)
+            yield vector(f"blk.{block}.attn_q_norm.weight", head_size)
+            yield vector(f"blk.{block}.attn_k_norm.weight", head_size)
+            yield matrix("attn_output", hidden, head_size * shape.heads, block)
         yield vector(f"blk.{block}.post_attention_norm.weight", hidden)
         yield matrix("ffn_gate", shape.ffn, hidden, block)
         yield matrix("ffn_up", shape.ffn, hidden, block)
@@ -271,8 +273,8 @@ def _add_metadata(writer: GGUFWriter, shape: Shape) -> None:
     writer.add_feed_forward_length(shape.ffn)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(256)
-    writer.add_value_length(256)
+    writer.add_key_length(shape.head_size)
+    writer.add_value_length(shape.head_size)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_dimension_count(64)
     writer.add_rope_dimension_sections([11, 11, 10, 0])
