@@ -113,6 +113,11 @@ def add_parser(commands: Any) -> None:
         help="how long running requests may go on after SIGTERM (default %(default)s)",
     )
     http.add_argument(
+        "--keep-billing-header",
+        action="store_true",
+        help="keep the line of changing hashes that Claude Code puts before its system prompt",
+    )
+    http.add_argument(
         "--private", action="store_true", help="keep tasks and texts out of /v1/stats"
     )
 
@@ -129,6 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
         aliases=tuple(arguments.alias),
         api_keys=tuple(filter(None, keys)),
         origins=tuple(arguments.cors),
+        keep_billing_header=arguments.keep_billing_header,
         private=arguments.private,
         request_timeout=arguments.timeout,
         max_body=arguments.max_body,

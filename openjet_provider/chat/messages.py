@@ -8,7 +8,7 @@ docs/chat-format.md lists the decisions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from openjet_provider.chat.schema import parse_loosely
@@ -43,7 +43,9 @@ _EFFORTS = {
 }
 
 
-def normalise_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def normalise_messages(
+    messages: Sequence[Mapping[str, Any]], *, keep_billing_header: bool = False
+) -> list[dict[str, Any]]:
     """Raises InvalidRequestError, which names the message, for what no template can render."""
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
         raise InvalidRequestError("messages: must be a list of messages with `role` and `content`")
@@ -52,7 +54,8 @@ def normalise_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, 
     out: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         out.extend(_message(message, f"messages[{index}]"))
-    return _in_call_order(_leading_system(out))
+    clean = str if keep_billing_header else _without_billing_header
+    return _in_call_order(_leading_system(out, clean))
 
 
 def normalise_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
@@ -226,11 +229,13 @@ def _joined(parts: Sequence[Any], where: str) -> str:
     return "".join(texts)
 
 
-def _leading_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _leading_system(
+    messages: list[dict[str, Any]], clean: Callable[[str], str]
+) -> list[dict[str, Any]]:
     """Leading system messages become one. A later one stays where it is, as a user message: moved
     to the front it would change the prefix that all earlier turns were computed with."""
     count = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
-    texts = [_without_billing_header(message["content"]) for message in messages[:count]]
+    texts = [clean(message["content"]) for message in messages[:count]]
     out = [{**m, "role": "user"} if m["role"] == "system" else m for m in messages[count:]]
     if count:
         out.insert(0, {"role": "system", "content": "\n\n".join(filter(None, texts))})

@@ -75,7 +75,9 @@ class PromptBuilder:
             ) from error
 
     def _build(self, request: ChatRequest) -> Prompt:
-        messages = normalise_messages(request.messages)
+        messages = normalise_messages(
+            request.messages, keep_billing_header=request.keep_billing_header
+        )
         tools = normalise_tools(request.tools)
         variables, continues = _options(request)
         if continues:

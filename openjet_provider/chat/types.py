@@ -36,6 +36,7 @@ class ChatRequest:
     max_tokens: of thinking and answer together; None = up to the context.
     enable_thinking, reasoning_effort, preserve_thinking: None = the defaults (docs/defaults.md).
     timeout: seconds until the request is ended with RequestTimeoutError.
+    keep_billing_header: leave the line of changing hashes at the head of a system prompt in it.
     client: who asks; decides fairness in the queue. None = derived from the first messages.
     """
 
@@ -54,6 +55,7 @@ class ChatRequest:
     thinking_budget: int | None = None
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     continue_final_message: bool = False
+    keep_billing_header: bool = False
     top_logprobs: int | None = None
     timeout: float | None = None
     client: str | None = None

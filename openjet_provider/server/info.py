@@ -65,16 +65,17 @@ async def tokenize(request: Request) -> Response:
     if (body.prompt is None) == (body.messages is None):
         raise refused("prompt: send either `prompt` or `messages`", "prompt")
 
-    def work() -> list[int]:
-        if body.messages is None:
-            tokenizer, text = engine.format.tokenizer, body.prompt or ""
-            if not body.add_special_tokens:
-                return list(tokenizer.encode(text))
-            return list(prompt_tokens(tokenizer, text))
-        options = {"tools": body.tools, "chat_template_kwargs": body.chat_template_kwargs}
-        return list(engine.format.prompt(chat_request(body.messages, options)).tokens)
+    def text_tokens() -> list[int]:
+        tokenizer, text = engine.format.tokenizer, body.prompt or ""
+        return list(
+            prompt_tokens(tokenizer, text) if body.add_special_tokens else tokenizer.encode(text)
+        )
 
-    tokens = await asyncio.to_thread(work)
+    if body.messages is None:
+        tokens = await asyncio.to_thread(text_tokens)
+    else:
+        options = {"tools": body.tools, "chat_template_kwargs": body.chat_template_kwargs}
+        tokens = list((await service.prompt(chat_request(body.messages, options))).tokens)
     return json_response({"count": len(tokens), "max_model_len": engine.context, "tokens": tokens})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -94,7 +93,7 @@ async def count_tokens(request: Request) -> Response:
     body = await read_body(request, CountTokensBody, service.settings)
     service.check_model(body.model)
     counted = chat_request(_messages(body), _prompt_options(body))
-    prompt = await asyncio.to_thread(service.engine.format.prompt, counted)
+    prompt = await service.prompt(counted)
     return json_response({"input_tokens": len(prompt.tokens)})
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from openjet_provider._core import EngineStats
+from openjet_provider.chat.prompt import Prompt
 from openjet_provider.chat.stream import TurnStream
 from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult
 from openjet_provider.errors import EngineLost, OpenJetError
@@ -140,9 +141,13 @@ class Service:
             )
         return served
 
+    async def prompt(self, request: ChatRequest) -> Prompt:
+        """The prompt that a chat would have. Raises InvalidRequestError."""
+        return await asyncio.to_thread(self.engine.format.prompt, self._as_told(request))
+
     async def chat(self, request: ChatRequest, endpoint: str) -> Turn:
         """Start a turn. Raises what can be known before anything is generated."""
-        request = replace(request, timeout=self.bounded(request.timeout))
+        request = replace(self._as_told(request), timeout=self.bounded(request.timeout))
         with self._lost_noticed():
             stream = await self.engine.achat(request)
         return self._turn(stream, endpoint, request.client, task_line(request.messages))
@@ -162,6 +167,10 @@ class Service:
             stream = start_text(engine, tokens, options, stop_tokens)
         task = prompt[:80] if isinstance(prompt, str) else f"{len(prompt)} tokens"
         return self._turn(stream, endpoint, options.client, task)
+
+    def _as_told(self, request: ChatRequest) -> ChatRequest:
+        """With what the operator decides about prompts."""
+        return replace(request, keep_billing_header=self.settings.keep_billing_header)
 
     def _turn(self, stream: Stream, endpoint: str, client: str | None, task: str) -> Turn:
         """A started stream, under the monitor's eyes from now on."""

@@ -12,6 +12,7 @@ class Settings:
     aliases: more names the model answers to; shell patterns (`claude-*`).
     api_keys: any of them is accepted; none: no key is asked for.
     origins: web pages (`http://host:port`, or `*`) whose scripts may use the server.
+    keep_billing_header: system prompts keep the line of changing hashes that a client puts first.
     private: stats show neither tasks nor what is written.
     request_timeout: the longest a request may run; requests may ask for less.
     max_requests: open requests of all kinds, the queued ones included.
@@ -26,6 +27,7 @@ class Settings:
     aliases: tuple[str, ...] = ()
     api_keys: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    keep_billing_header: bool = False
     private: bool = False
     request_timeout: float = 3600.0
     max_body: int = 32 << 20

@@ -210,6 +210,18 @@ async def test_a_line_that_changes_with_every_request_costs_nothing(
     assert second["usage"]["cache_read_input_tokens"] > second["usage"]["input_tokens"]
 
 
+async def test_that_line_can_be_kept(connect: Connect) -> None:
+    asked = say("Hello", system="x-anthropic-billing-header: cch=aaaaa;\nAn agent.")
+    counts = []
+    for kept in (False, True):
+        client = connect(keep_billing_header=kept)
+        response = await client.post(f"{PATH}/count_tokens", json=asked)
+        counts.append(response.json()["input_tokens"])
+        usage = (await post(client, **asked))["usage"]
+        assert counts[-1] == usage["input_tokens"] + usage["cache_read_input_tokens"]
+    assert counts[1] > counts[0]
+
+
 async def test_errors_have_this_interfaces_shape(
     client: httpx.AsyncClient, connect: Connect
 ) -> None:
