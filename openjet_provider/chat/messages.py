@@ -141,7 +141,7 @@ def _assistant(
         # A client that was given the thinking inside the text sends it back that way.
         inside, _, text = text.lstrip().removeprefix("<think>").partition("</think>")
         reasoning, text = inside.strip("\n"), text.lstrip("\n")
-    calls = list(message.get("tool_calls") or ())
+    calls = _list(message.get("tool_calls") or (), f"{where}.tool_calls")
     if not calls and isinstance(message.get("function_call"), Mapping):
         calls = [{"function": message["function_call"]}]
     known = [call.get("id") for call in calls if isinstance(call, Mapping)]
@@ -175,6 +175,12 @@ def _call(call: Any, where: str) -> dict[str, Any]:
         "type": "function",
         "function": {"name": function["name"], "arguments": _arguments(function.get("arguments"))},
     }
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
+        raise InvalidRequestError(f"{where}: must be a list, not {type(value).__name__}")
+    return list(value)
 
 
 def _id(value: Any, where: str) -> str | int | None:

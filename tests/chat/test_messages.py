@@ -233,6 +233,7 @@ REFUSED = {
     ),
     "audio": ([{"role": "user", "content": [{"type": "input_audio"}]}], "input_audio"),
     "an image from a tool": ([result([{"type": "image"}])], "image"),  # type: ignore[arg-type]
+    "calls that are no list": ([sent(tool_calls=1)], r"messages\[0\].tool_calls: must be a list"),
     "a call without a name": (
         [sent(tool_calls=[{"id": "a"}])],
         r"tool_calls\[0\]: has no function",
