@@ -120,29 +120,40 @@ OJ_DEVICE void phase_attn_prepare(const Context& c, const Grid& grid, const Phas
 
 // ---- splits ----
 
-// Few items leave blocks idle: then the column groups of an item are divided among several blocks.
-// How queries are grouped changes no bits.
+// One part of a row group's column groups over one split; false if there is none. Few items leave
+// blocks idle, so then there are more parts; how queries are grouped changes no bits.
+OJ_DEVICE bool find_split(const Context& c, const Phase& p, const StepView& view, int index,
+                          int part, int idle_parts, SplitItem* item) {
+    int kv_heads = c.dims.n_kv_heads, per_kv = c.dims.n_heads / kv_heads;
+    item->split = p.wave * view.wave_splits + index % view.wave_splits;
+    item->kv_head = index / view.wave_splits % kv_heads;
+    item->group = view.groups[index / view.wave_splits / kv_heads];
+    int last = view.rows[item->group.first_row + item->group.n_rows - 1].position;
+    if (item->split * kv_split > last) return false;
+    int columns = (item->group.n_rows * per_kv + column_rows - 1) / column_rows;
+    int parts = (columns + max_item_columns - 1) / max_item_columns;
+    if (parts < idle_parts) parts = idle_parts;
+    int per_part = (columns + parts - 1) / parts;
+    item->first_column = part * per_part;
+    item->n_columns = columns - item->first_column;
+    if (item->n_columns > per_part) item->n_columns = per_part;
+    return item->n_columns > 0;
+}
+
 OJ_DEVICE void phase_attn_splits(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
-    int kv_heads = c.dims.n_kv_heads, per_kv = c.dims.n_heads / kv_heads;
     if (c.kv.codec != OJ_KV_Q8_0) return attend_floats(c, grid, p, view);
-    int base = view.n_groups * kv_heads * view.wave_splits;
-    int parts = grid.n_blocks / base;
-    parts = parts < 1 ? 1 : parts > per_kv ? per_kv : parts;
-    for (int item = grid.block; item < base * parts; item += grid.n_blocks) {
-        SplitItem split = {};
-        int rest = item / parts;
-        split.split = p.wave * view.wave_splits + rest % view.wave_splits;
-        split.kv_head = rest / view.wave_splits % kv_heads;
-        split.group = view.groups[rest / view.wave_splits / kv_heads];
-        int last = view.rows[split.group.first_row + split.group.n_rows - 1].position;
-        if (split.split * kv_split > last) continue;
-        int columns = (split.group.n_rows * per_kv + column_rows - 1) / column_rows;
-        int per_part = (columns + parts - 1) / parts;
-        split.first_column = item % parts * per_part;
-        split.n_columns = columns - split.first_column;
-        if (split.n_columns > per_part) split.n_columns = per_part;
-        if (split.n_columns > 0) attend_split(c, grid, p, view, split);
+    int most_columns = c.dims.n_heads / c.dims.n_kv_heads;  // of a whole row group
+    int items = view.n_groups * c.dims.n_kv_heads * view.wave_splits;
+    if (items == 0) return;
+    int idle_parts = grid.n_blocks / items;
+    if (idle_parts > most_columns) idle_parts = most_columns;
+    int parts = (most_columns + max_item_columns - 1) / max_item_columns;
+    if (parts < idle_parts) parts = idle_parts;
+    for (int i = grid.block; i < items * parts; i += grid.n_blocks) {
+        SplitItem item;
+        if (find_split(c, p, view, i % items, i / items, idle_parts, &item))
+            attend_split(c, grid, p, view, item);
     }
 }
 

@@ -9,7 +9,7 @@
 namespace oj::cuda {
 
 constexpr int max_head_dim = 256;
-constexpr int max_item_columns = group_rows;  // column groups of an item
+constexpr int max_item_columns = 4;  // column groups of an item: their outputs are registers
 constexpr int max_item_queries = max_item_columns * column_rows;
 
 // What a block, or with float codecs a warp, attends to: some column groups (or one query) of a row
@@ -355,7 +355,6 @@ OJ_DEVICE void attend_split(const Context& c, const Grid& grid, const Phase& p,
     if (c.dims.head_dim == 128)
         return attend_columns<128, max_item_columns>(c, grid, p, view, item);
     if (item.n_columns == 1) return attend_columns<256, 1>(c, grid, p, view, item);
-    if (item.n_columns <= 3) return attend_columns<256, 3>(c, grid, p, view, item);
     attend_columns<256, max_item_columns>(c, grid, p, view, item);
 }
 
