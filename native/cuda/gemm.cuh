@@ -18,23 +18,19 @@ OJ_DEVICE float from_magic(int32_t bits) {
     return bits_to_float(static_cast<uint32_t>(bits)) - magic_float;
 }
 
-// What a lane reads of the input. Rows behind the last are read as the last one; their results are
-// not stored.
+// What a lane reads of the input: whole column groups, of which rows behind the last hold whatever
+// was there before. Their results are not stored.
 struct InputLane {
     int n_rows, cols;
     int lane, g, t;
 
     // Bytes of the codes of column group j, chunk 0.
     OJ_HD int code_offset(int j) const {
-        int row = clamp(j * column_rows + g);
-        return (row / column_rows * (static_cast<int>(code_row_bytes(cols)) / chunk_columns) *
-                    warp_lanes +
-                row % column_rows * 4 + t) *
+        return (j * (static_cast<int>(code_row_bytes(cols)) / chunk_columns) * warp_lanes + lane) *
                16;
     }
     // Row of result column 2 t + k of column group j.
-    OJ_HD int result_row(int j, int k) const { return clamp(j * column_rows + 2 * t + k); }
-    OJ_HD int clamp(int row) const { return row < n_rows ? row : n_rows - 1; }
+    OJ_HD int result_row(int j, int k) const { return j * column_rows + 2 * t + k; }
 };
 
 // Registers a[0..3] of both steps of a chunk.
@@ -116,10 +112,10 @@ OJ_DEVICE int32_t byte_of(uint32_t word, int i) {
     return static_cast<int32_t>(word >> (8 * i) & 255);
 }
 
-// Adds 256 columns of a super-group type to the chains.
+// Adds 256 columns of a super-group type to the chains of column groups from first_group on.
 template <BlockType type, int groups>
 OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const InputLane& x, int index,
-                            float acc[groups][4]) {
+                            int first_group, float (*acc)[4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     constexpr bool is_signed = f.offset != 0;
@@ -129,7 +125,10 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
         for (int r = 0; r < 2; ++r)
             rows[r] = load_header(block + sides_at(f, n) + (2 * x.g + r) * sizeof(Header));
     }
-    OJ_UNROLL_ALL
+    [[maybe_unused]] constexpr int chunks_at_once = groups <= 2   ? 4
+                                                    : groups == 3 ? 2
+                                                                  : 1;  // as registers allow
+    OJ_UNROLL(chunks_at_once)
     for (int c = 0; c < n / 2; ++c) {
         uint32_t a[2][4];
         load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
@@ -154,8 +153,8 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
         }
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; ++j) {
-            Words4 q =
-                load16(input.codes256 + x.code_offset(j) + (index * n / 2 + c) * chunk_code_bytes);
+            Words4 q = load16(input.codes256 + x.code_offset(first_group + j) +
+                              (index * n / 2 + c) * chunk_code_bytes);
             const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
             for (int s = 0; s < 2; ++s) {
                 int32_t dot[4];
@@ -187,7 +186,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j) {
         for (int k = 0; k < 2; ++k) {
-            int row = x.result_row(j, k);
+            int row = x.result_row(first_group + j, k);
             float scale = input.scales256[row * (x.cols / super_group) + index];
             Words4 sums;
             if constexpr (f.has_mins)
@@ -214,7 +213,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
 // Adds n times 32 columns of a small-group type, of which the row's `first` is the first.
 template <BlockType type, int groups>
 OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, const InputLane& x,
-                           int first, float acc[groups][4]) {
+                           int first, int first_group, float (*acc)[4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr bool is_signed = f.offset != 0;
     OJ_UNROLL(1)
@@ -236,8 +235,8 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
         }
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; ++j) {
-            Words4 q =
-                load16(input.codes32 + x.code_offset(j) + (first / 2 + c) * chunk_code_bytes);
+            Words4 q = load16(input.codes32 + x.code_offset(first_group + j) +
+                              (first / 2 + c) * chunk_code_bytes);
             const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
             OJ_UNROLL_ALL
             for (int s = 0; s < 2; ++s) {
@@ -245,7 +244,7 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
                 int32_t dot[4];
                 product_k32<is_signed>(dot, a[s], b[s], magic_int);
                 for (int k = 0; k < 2; ++k) {
-                    int at = x.result_row(j, k) * (x.cols / 32) + first + 2 * c + s;
+                    int at = x.result_row(first_group + j, k) * (x.cols / 32) + first + 2 * c + s;
                     float scale = input.scales32[at];
                     float sum = 0;
                     if constexpr (f.has_m) sum = static_cast<float>(input.sums[at]);
@@ -274,50 +273,64 @@ struct UnitTarget {
     OJ_HD float* at(int row, int o) const { return out + static_cast<int64_t>(row) * rows + o; }
 };
 
-// One unit of a quantised matrix: blocks [first, first + n_blocks) of a tile, from the stream.
-template <BlockType type, int groups>
-OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first_column,
-                               int last_column, Stream& stream, const UnitTarget& target) {
-    constexpr TileFormat f = tile_format(type);
-    float total[groups][4] = {}, acc[groups][4] = {};
-    OJ_UNROLL(1)
-    for (int column = first_column; column < last_column; column += super_group) {
-        int n = (last_column - column) / 32;
-        n = n < block_steps ? n : block_steps;
-        int bytes = block_bytes(f, n);
-        const uint8_t* block = take_block(stream, bytes);
-        if constexpr (f.group == super_group) {
-            add_block256<type, groups>(block, input, x, column / super_group, acc);
-        } else {
-            add_block32<type, groups>(block, n, input, x, column / 32, acc);
-        }
-        release(stream, bytes);
-        int next = column + super_group;
-        if (next % k_segment == 0 || next >= last_column) {
-            for (int j = 0; j < groups; ++j) {
-                for (int i = 0; i < 4; ++i) {
-                    total[j][i] = total[j][i] + acc[j][i];
-                    acc[j][i] = 0.0f;
-                }
-            }
-        }
-    }
+// Adds a segment's chains to the unit's results, or begins them.
+template <int groups>
+OJ_DEVICE void put_segment(const InputLane& x, const UnitTarget& target, bool begins,
+                           float acc[groups][4]) {
+    OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j) {
+        OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
-            int row = j * column_rows + 2 * x.t + i % 2, o = x.g + i / 2 * 8;
-            if (row < x.n_rows && o < target.valid) *target.at(row, o) = total[j][i];
+            int row = x.result_row(j, i % 2), o = x.g + i / 2 * 8;
+            if (row < x.n_rows && o < target.valid) {
+                float* out = target.at(row, o);
+                *out = (begins ? 0.0f : *out) + acc[j][i];
+            }
+            acc[j][i] = 0.0f;
         }
     }
 }
 
+// One unit of a quantised matrix: a tile's columns [first, last), from the stream.
+template <BlockType type, int groups>
+OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first, int last,
+                               Stream& stream, const UnitTarget& target) {
+    constexpr TileFormat f = tile_format(type);
+    float acc[groups][4] = {};
+    OJ_UNROLL(1)
+    for (int column = first; column < last; column += super_group) {
+        int n = (last - column) / 32;
+        n = n < block_steps ? n : block_steps;
+        int bytes = block_bytes(f, n);
+        const uint8_t* block = take_block(stream, bytes);
+        constexpr int at_once = groups <= 4 ? groups : 4;  // as registers allow
+        OJ_UNROLL_ALL
+        for (int j = 0; j < groups; j += at_once) {
+            if constexpr (f.group == super_group) {
+                add_block256<type, at_once>(block, input, x, column / super_group, j, acc + j);
+            } else {
+                add_block32<type, at_once>(block, n, input, x, column / 32, j, acc + j);
+            }
+        }
+        release(stream, bytes);
+        int next = column + super_group;
+        if (next % k_segment == 0 || next >= last)
+            put_segment<groups>(x, target, next - first <= k_segment, acc);
+    }
+}
+
+// Numbers of column groups that are compiled: all that matter for the types of common files.
 template <BlockType type>
 OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, int last,
                              Stream& stream, const UnitTarget& target) {
+    constexpr bool common = type == BlockType::Q4_K || type == BlockType::Q6_K;
     int groups = (x.n_rows + column_rows - 1) / column_rows;
     if (groups <= 1) return multiply_packed<type, 1>(input, x, first, last, stream, target);
-    if (groups <= 2) return multiply_packed<type, 2>(input, x, first, last, stream, target);
+    if (common && groups <= 2)
+        return multiply_packed<type, 2>(input, x, first, last, stream, target);
     if (groups <= 3) return multiply_packed<type, 3>(input, x, first, last, stream, target);
-    if (groups <= 4) return multiply_packed<type, 4>(input, x, first, last, stream, target);
+    if (common && groups <= 4)
+        return multiply_packed<type, 4>(input, x, first, last, stream, target);
     return multiply_packed<type, 8>(input, x, first, last, stream, target);
 }
 
@@ -350,7 +363,7 @@ OJ_DEVICE void multiply_float(const Input& input, const InputLane& x, int first,
                 for (int column = segment + x.lane; column < end; column += warp_lanes) {
                     float weight = load_weight<type>(weights, column);
                     for (int i = 0; i < together; ++i) {
-                        int64_t at = static_cast<int64_t>(x.clamp(row + i)) * x.cols + column;
+                        int64_t at = static_cast<int64_t>(row + i) * x.cols + column;
                         acc[i] = fmaf(weight, input.values[at], acc[i]);
                     }
                 }
