@@ -1,0 +1,144 @@
+"""Every framework's example, each in an environment of its own, as a user runs it.
+
+What an example does (it starts, asks, is answered, its agents share steps and prompts, it ends) is
+tested with every model. Whether its agents' answers are right is tested where openjet-tiny can do
+it; the others wait for its next training.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from openjet_provider.local_server import local_server
+from tests.examples.envs import REQUIREMENTS, NotInstallable, python_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+# What the output of an example says when its agents have done their work.
+RIGHT = {
+    "langgraph_supervisor": [r"Ness: .*\b230\b", r"Tahoe: .*\b501\b", r"Erie: .*\b64\b"],
+    "litellm_asyncio": [r"B-204: .*\b17\b", r"C-881: .*\b250\b", r"A-119: .*\b4\b"],
+    "deep_agents": [r"Elbrus: .*\b5642\b", r"Olympus: .*\b2918\b"],
+    "crewai_crew": [r"IC-77: .*09:42", r"RE-15: .*17:08"],
+    "crewai_crew, the writer": [r"notice: .*09:42", r"notice: .*17:08"],
+    "openai_agents_handoff": [r"Courier: .*van 47", r"Accountant: .*\b40\b", r"Courier: .*van 86"],
+    "pydantic_ai_agents": [r"basil: 23 pots", r"mint: 61 pots", r"thyme: 7 pots"],
+    "smolagents_tools": [r"Vistula: .*\b1047\b", r"Duero: .*\b897\b"],
+}  # fmt: skip
+
+# Beyond the openjet-tiny of today; the generator has learned them: docs/openjet-tiny.md.
+WAITING = {
+    "crewai_crew, the writer",
+    "openai_agents_handoff",
+    "pydantic_ai_agents",
+    "smolagents_tools",
+}
+
+EXAMPLES = sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
+
+
+def python(name: str) -> Path:
+    try:
+        return python_of(name)
+    except (NotInstallable, subprocess.TimeoutExpired) as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"its packages cannot be installed here: {error}")
+
+
+def start(name: str, root: Path, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment}
+    command = [str(python(name)), str(root / "examples" / f"{name}.py")]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """What it printed, after it has ended well."""
+    try:
+        said, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said + errors
+    return said
+
+
+def missing(said: str, name: str) -> list[str]:
+    return [pattern for pattern in RIGHT[name] if not re.search(pattern, said)]
+
+
+@pytest.fixture(scope="module")
+def outputs(root, tmp_path_factory):
+    """Each example's output; it runs once."""
+    known: dict[str, str] = {}
+
+    def output(name: str) -> str:
+        if name not in known:
+            known[name] = finish(start(name, root, tmp_path_factory.mktemp(name)))
+        return known[name]
+
+    return output
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_its_agents_share_steps_and_prompts(outputs, name):
+    said = outputs(name)
+    found = re.search(r"(\d+) steps, ([\d.]+) rows per step, (\d+) prompt tokens reused", said)
+    assert found, said
+    assert float(found[2]) > 1
+    assert int(found[3]) > 0
+
+
+@pytest.mark.parametrize("name", sorted(RIGHT))
+def test_its_agents_do_their_work(outputs, name):
+    said = outputs(name.partition(",")[0])
+    if name in WAITING:
+        assert missing(said, name), f"{name} is right now: take it out of WAITING"
+        pytest.skip("waits for the next training of openjet-tiny (docs/openjet-tiny.md)")
+    assert not missing(said, name), said
+
+
+def test_two_at_once_on_one_server_finish_both(root, tmp_path):
+    """Their processes hold no engine: both attach to the server, and it steps for both."""
+    names = ("deep_agents", "crewai_crew")
+    for name in names:
+        python(name)
+    with local_server("openjet-tiny", "--context", "8192", "--agents", "4") as server:
+        running = [start(name, root, tmp_path, OPENJET_BASE_URL=server.url) for name in names]
+        said = [finish(process) for process in running]
+        stats = server.stats()
+    for name, output in zip(names, said, strict=True):
+        assert not missing(output, name), output
+    assert stats["shared_steps"] > 0
+    assert stats["running"] == stats["waiting"] == 0
+
+
+def test_a_server_that_cannot_start_says_why():
+    from openjet_provider.errors import BackendUnavailableError
+
+    with (
+        pytest.raises(BackendUnavailableError, match=r"nothing\.gguf"),
+        local_server("nothing.gguf"),
+    ):
+        pass
+
+
+def test_every_example_says_how_to_run_it(root):
+    for path in sorted((root / "examples").glob("*.py")):
+        text = path.read_text()
+        head = text.split('"""')[1]
+        assert "pip install" in head or path.stem == "coding_crew", path.name
+        assert f"python examples/{path.name}" in head
+        assert "--model qwen3.8-27b" in head
