@@ -136,15 +136,17 @@ OJ_DEVICE Candidate best_score(const float* scores, int32_t n_vocab, SampleShare
     return mine.id == kEveryId ? Candidate{mine.value, 0} : mine;
 }
 
-OJ_DEVICE bool is_member(const Distribution& d, float scaled, int32_t id) {
-    return !(scaled < d.cutoff.score || (scaled == d.cutoff.score && id > d.cutoff.id));
+OJ_DEVICE bool is_member(const Distribution& d, float ranked, int32_t id) {
+    return !(ranked < d.cutoff.score || (ranked == d.cutoff.score && id > d.cutoff.id));
 }
 
-OJ_DEVICE int64_t members_mass(const Distribution& d, SampleShared& s) {
+// Of d's members, at one of its temperatures.
+OJ_DEVICE int64_t members_mass(const Distribution& d, float temperature, SampleShared& s) {
     int64_t mass = 0;
     for (int k = thread_index(); k < d.n_ids; k += block_threads) {
-        float scaled = d.scaled(d.ids[k]);
-        if (is_member(d, scaled, d.ids[k])) mass += token_mass(scaled);
+        int32_t id = d.ids[k];
+        if (is_member(d, d.ranked(id), id))
+            mass += token_mass((d.scores[id] - d.max) / temperature);
     }
     return block_sum(mass, s);
 }
@@ -192,8 +194,8 @@ OJ_DEVICE int32_t nth_equal(const Distribution& d, uint32_t key, int64_t need, S
     Piece piece = warp_piece(d.n_ids);
     auto matches = [&](int k) {
         if (k >= piece.end) return false;
-        float scaled = d.scaled(d.ids[k]);
-        return is_member(d, scaled, d.ids[k]) && order_key(scaled) == key;
+        float ranked = d.ranked(d.ids[k]);
+        return is_member(d, ranked, d.ids[k]) && order_key(ranked) == key;
     };
     int32_t count = 0, total;
     for (int k = piece.begin; k < piece.end; k += warp_lanes)
@@ -225,11 +227,11 @@ OJ_DEVICE void keep_prefix(Distribution* d, bool by_mass, int64_t target, Sample
             s.bins[b] = 0;
         block_sync();
         for (int k = thread_index(); k < d->n_ids; k += block_threads) {
-            float scaled = d->scaled(d->ids[k]);
-            if (!is_member(*d, scaled, d->ids[k])) continue;
-            uint32_t key = order_key(scaled) >> shift;
+            float ranked = d->ranked(d->ids[k]);
+            if (!is_member(*d, ranked, d->ids[k])) continue;
+            uint32_t key = order_key(ranked) >> shift;
             if (key >> width != prefix) continue;
-            uint64_t add = static_cast<uint64_t>(by_mass ? token_mass(scaled) : 1);
+            uint64_t add = static_cast<uint64_t>(by_mass ? token_mass(ranked) : 1);
             atomic_add(&s.bins[key & (n_bins - 1)], add);
         }
         block_sync();
@@ -239,11 +241,11 @@ OJ_DEVICE void keep_prefix(Distribution* d, bool by_mass, int64_t target, Sample
         before = s.before;
         prefix = prefix << width | s.bin;
     }
-    float scaled = bits_to_float(prefix | (prefix != 0 ? 0x80000000u : 0u));
-    int64_t each = by_mass ? token_mass(scaled) : 1;
+    float ranked = bits_to_float(prefix | (prefix != 0 ? 0x80000000u : 0u));
+    int64_t each = by_mass ? token_mass(ranked) : 1;
     int64_t need = each > 0 ? (target - before + each - 1) / each : INT64_MAX;
     int32_t last = nth_equal(*d, prefix, need, s);
-    d->cutoff = Cutoff{d->scaled(last), last};
+    d->cutoff = Cutoff{d->ranked(last), last};
 }
 
 // Ascending ids of the scores above `least`, and their number.
@@ -270,21 +272,25 @@ OJ_DEVICE int32_t list_above(const float* scores, int32_t n_vocab, float least, 
 // As oj::make_distribution.
 OJ_DEVICE Distribution filtered(const float* scores, int32_t* ids, int32_t n_vocab, float max,
                                 const oj_sampling& sampling, SampleShared& s) {
-    Distribution d{scores, max, sampling.temperature, {-INFINITY, -1}, 0, ids, 0};
-    float least = fmaf(kLeastScore - 0.5f, sampling.temperature, max);
+    float filter_temperature = sampling.temperature_last ? 1.0f : sampling.temperature;
+    Distribution d{scores, max, sampling.temperature, filter_temperature, {-INFINITY, -1}, 0,
+                   ids,    0};
+    float hottest = fmaxf(sampling.temperature, filter_temperature);
+    float least = fmaf(kLeastScore - 0.5f, hottest, max);
     d.n_ids = list_above(scores, n_vocab, least, ids, s);
     int32_t n = d.n_ids;
     if (sampling.top_k > 0 && sampling.top_k < n) keep_prefix(&d, false, sampling.top_k, s);
     if (sampling.top_p < 1.0f) {
-        double part = static_cast<double>(sampling.top_p) * static_cast<double>(members_mass(d, s));
+        double part = static_cast<double>(sampling.top_p) *
+                      static_cast<double>(members_mass(d, filter_temperature, s));
         int64_t target = static_cast<int64_t>(part);
         keep_prefix(&d, true, target > 0 ? target : 1, s);
     }
     if (sampling.min_p > 0.0f) {
-        float least_scaled = log_f32(sampling.min_p);
-        if (least_scaled > d.cutoff.score) d.cutoff = Cutoff{least_scaled, kEveryId};
+        float least_ranked = log_f32(sampling.min_p);
+        if (least_ranked > d.cutoff.score) d.cutoff = Cutoff{least_ranked, kEveryId};
     }
-    d.mass = members_mass(d, s);
+    d.mass = members_mass(d, sampling.temperature, s);
     return d;
 }
 
@@ -295,7 +301,7 @@ OJ_DEVICE int32_t choose_member(const Distribution& d, Noise noise, SampleShared
     for (int k = thread_index(); k < d.n_ids; k += block_threads) {
         int32_t id = d.ids[k];
         float scaled = d.scaled(id);
-        if (!is_member(d, scaled, id) || scaled + kMaxGumbel < mine.value) continue;
+        if (!is_member(d, d.ranked(id), id) || scaled + kMaxGumbel < mine.value) continue;
         float candidate = scaled + noise.at(id);
         if (candidate > mine.value) mine = {candidate, id};
     }
@@ -308,7 +314,7 @@ OJ_DEVICE int32_t choose_rest(const Distribution& p, const Distribution* q, int3
     Candidate mine = no_candidate;
     for (int k = thread_index(); k < p.n_ids; k += block_threads) {
         int32_t id = p.ids[k];
-        if (!is_member(p, p.scaled(id), id)) continue;
+        if (!is_member(p, p.ranked(id), id)) continue;
         double rest = p.probability(id) - draft_probability(q, draft, id);
         if (!(rest > 0.0)) continue;
         float candidate = log_f32(static_cast<float>(rest)) + noise.at(id);
@@ -391,8 +397,10 @@ OJ_DEVICE void phase_choose(const Context& c, const Grid& grid, const Phase&) {
         adjust_scores(c, c.step, run, mask < 0 ? nullptr : c.step.mask_bits + mask, scores, s);
         Candidate likeliest = best_score(scores, n_vocab, s);
         int32_t token = chosen_token(c, run, r, likeliest, scores, c.scratch.ids + first, s);
-        report_logprob(scores, n_vocab, likeliest.value, token, run.sampling.top_logprobs,
-                       &c.scratch.logprobs[at], s);
+        bool is_adjusted = run.sampling.adjusted_logprobs != 0;
+        float max = is_adjusted ? likeliest.value : best_score(logits, n_vocab, s).value;
+        report_logprob(is_adjusted ? scores : logits, n_vocab, max, token,
+                       run.sampling.top_logprobs, &c.scratch.logprobs[at], s);
         if (thread_index() == 0) c.scratch.chosen[at] = token;
     }
 }

@@ -54,13 +54,15 @@ struct Cutoff {
 struct Distribution {
     const float* scores;  // [n_vocab] logits after bias, penalties and mask
     float max;
-    float temperature;  // > 0
-    Cutoff cutoff;
-    int64_t mass;  // of the filtered set
-    int32_t* ids;  // its members, ascending
+    float temperature;         // > 0
+    float filter_temperature;  // what top-p and min-p see; 1 when temperature comes last
+    Cutoff cutoff;             // in scores that the filters see
+    int64_t mass;              // of the filtered set
+    int32_t* ids;              // its members, ascending
     int32_t n_ids;
 
     OJ_HD float scaled(int32_t id) const { return (scores[id] - max) / temperature; }
+    OJ_HD float ranked(int32_t id) const { return (scores[id] - max) / filter_temperature; }
     OJ_HD double probability(int32_t id) const;
 };
 
@@ -71,9 +73,9 @@ OJ_HD int32_t token_mass(float scaled) {
 }
 
 OJ_HD double Distribution::probability(int32_t id) const {
-    const float s = scaled(id);
+    const float s = ranked(id);
     if (s < cutoff.score || (s == cutoff.score && id > cutoff.id)) return 0.0;
-    return static_cast<double>(token_mass(s)) / static_cast<double>(mass);
+    return static_cast<double>(token_mass(scaled(id))) / static_cast<double>(mass);
 }
 
 // ------------------------------------------------------------- logits -> scores
@@ -151,10 +153,11 @@ OJ_HD int32_t argmax(const float* scores, int32_t n_vocab) {
     return 0;
 }
 
-OJ_HD int64_t filtered_mass(const Distribution& d) {
+// Of d's set, at one of its temperatures.
+OJ_HD int64_t mass_at(const Distribution& d, float temperature) {
     int64_t mass = 0;
     for (int32_t k = 0; k < d.n_ids; ++k)
-        mass += token_mass(d.scaled(d.ids[k]));
+        mass += token_mass((d.scores[d.ids[k]] - d.max) / temperature);
     return mass;
 }
 
@@ -174,7 +177,7 @@ OJ_HD void keep_prefix(Distribution* d, bool by_mass, int64_t target, uint64_t* 
         for (uint32_t b = 0; b < n_bins; ++b)
             bins[b] = 0;
         for (int32_t k = 0; k < d->n_ids; ++k) {
-            const float s = d->scaled(d->ids[k]);
+            const float s = d->ranked(d->ids[k]);
             const uint32_t key = order_key(s) >> shifts[pass];
             if (key >> widths[pass] != prefix) continue;
             bins[key & (n_bins - 1)] += static_cast<uint64_t>(by_mass ? token_mass(s) : 1);
@@ -187,14 +190,14 @@ OJ_HD void keep_prefix(Distribution* d, bool by_mass, int64_t target, uint64_t* 
         int32_t n = 0;
         for (int32_t k = 0; k < d->n_ids; ++k) {
             const int32_t id = d->ids[k];
-            if (order_key(d->scaled(id)) >> shifts[pass] <= prefix) d->ids[n++] = id;
+            if (order_key(d->ranked(id)) >> shifts[pass] <= prefix) d->ids[n++] = id;
         }
         d->n_ids = n;
     }
     int32_t n = 0;
     for (int32_t k = 0; k < d->n_ids; ++k) {  // equal scores: lowest ids first
         const int32_t id = d->ids[k];
-        const float s = d->scaled(id);
+        const float s = d->ranked(id);
         if (order_key(s) == prefix) {
             if (before >= target) continue;
             before += by_mass ? token_mass(s) : 1;
@@ -211,16 +214,20 @@ OJ_HD void keep_above(Distribution* d, float least) {
     int32_t n = 0;
     for (int32_t k = 0; k < d->n_ids; ++k) {
         const int32_t id = d->ids[k];
-        if (d->scaled(id) >= least) d->ids[n++] = id;
+        if (d->ranked(id) >= least) d->ids[n++] = id;
     }
     d->n_ids = n;
 }
 
-// Temperature (> 0), top-k, top-p, min-p over the scores in `work`; `max` is the largest of them.
+// Temperature (> 0), top-k, top-p, min-p over the scores in `work`, or temperature behind them;
+// `max` is the largest score.
 OJ_HD Distribution make_distribution(const SampleWorkspace& work, int32_t n_vocab, float max,
                                      const oj_sampling& sampling) {
-    Distribution d{work.scores, max, sampling.temperature, {-INFINITY, -1}, 0, work.ids, 0};
-    const float least = fmaf(kLeastScore - 0.5f, sampling.temperature, max);  // no mass below
+    const float filter_temperature = sampling.temperature_last ? 1.0f : sampling.temperature;
+    Distribution d{work.scores, max, sampling.temperature, filter_temperature, {-INFINITY, -1}, 0,
+                   work.ids,    0};
+    const float hottest = fmaxf(sampling.temperature, filter_temperature);
+    const float least = fmaf(kLeastScore - 0.5f, hottest, max);  // no mass below
     for (int32_t i = 0; i < n_vocab; ++i) {
         work.ids[d.n_ids] = i;
         d.n_ids += work.scores[i] > least;
@@ -229,13 +236,13 @@ OJ_HD Distribution make_distribution(const SampleWorkspace& work, int32_t n_voca
         keep_prefix(&d, false, sampling.top_k, work.bins);
     }
     if (sampling.top_p < 1.0f) {
-        const double part =
-            static_cast<double>(sampling.top_p) * static_cast<double>(filtered_mass(d));
+        const double part = static_cast<double>(sampling.top_p) *
+                            static_cast<double>(mass_at(d, filter_temperature));
         const int64_t target = static_cast<int64_t>(part);
         keep_prefix(&d, true, target > 0 ? target : 1, work.bins);
     }
     if (sampling.min_p > 0.0f) keep_above(&d, log_f32(sampling.min_p));
-    d.mass = filtered_mass(d);
+    d.mass = mass_at(d, sampling.temperature);
     return d;
 }
 
@@ -286,7 +293,8 @@ OJ_HD int32_t choose_residual(const Distribution& p, const Distribution* q, int3
 
 // ------------------------------------------------------------- log-probabilities
 
-// Log-probability of `token` and of the likeliest ones; `max` is the largest score.
+// Log-probability of `token` and of the likeliest ones, of logits or adjusted scores; `max` is the
+// largest of them.
 OJ_HD void fill_logprob(const float* scores, int32_t n_vocab, float max, int32_t token,
                         int32_t n_top, oj_logprob* out) {
     int64_t mass = 0;
@@ -368,8 +376,14 @@ OJ_HD void verify(const SampledRows& rows, SampleWorkspace work, oj_seq_result* 
                   rows.masks ? rows.masks[r] : nullptr, work.scores);
         const int32_t likeliest = argmax(work.scores, rows.n_vocab);
         const int32_t token = choose_row(rows, r, likeliest, work);
-        fill_logprob(work.scores, rows.n_vocab, work.scores[likeliest], token,
-                     rows.sampling->top_logprobs, &result->logprobs[r]);
+        const float* of = work.scores;
+        float max = work.scores[likeliest];
+        if (!rows.sampling->adjusted_logprobs) {
+            of = rows.logits + r * rows.stride;
+            max = of[argmax(of, rows.n_vocab)];
+        }
+        fill_logprob(of, rows.n_vocab, max, token, rows.sampling->top_logprobs,
+                     &result->logprobs[r]);
         result->tokens[result->n_tokens++] = token;
         if (r < rows.n_rows - 1 && token != rows.drafts[r]) return;
     }

@@ -103,8 +103,9 @@ def penalised(logits: np.ndarray, generated: list[int], fields: dict[str, Any]) 
 
 
 def filtered(scores: np.ndarray, fields: dict[str, Any]) -> np.ndarray:
-    """The distribution after temperature, top-k, top-p and min-p."""
-    scaled = (scores - scores.max()) / fields["temperature"]
+    """The distribution after temperature, top-k, top-p and min-p, or temperature behind them."""
+    last = fields.get("temperature_last", 0)
+    scaled = scores - scores.max() if last else (scores - scores.max()) / fields["temperature"]
     order = sorted(range(len(scores)), key=lambda i: (-scaled[i], i))
     p = np.exp(scaled)
     kept = order[: fields.get("top_k", 0) or len(order)]
@@ -115,6 +116,8 @@ def filtered(scores: np.ndarray, fields: dict[str, Any]) -> np.ndarray:
             kept = kept[: n + 1]
             break
     kept = [token for token in kept if p[token] >= fields.get("min_p", 0.0)]
+    if last:
+        p = np.exp(scaled / fields["temperature"])
     out = np.zeros(len(scores))
     out[kept] = p[kept] / p[kept].sum()
     return out
@@ -156,6 +159,8 @@ def test_gumbel_and_log_are_accurate(shim: Any) -> None:
 FIELDS = st.fixed_dictionaries(
     {"temperature": st.sampled_from([0.3, 0.7, 1.0, 1.5])},
     optional={
+        "temperature_last": st.just(1),
+        "adjusted_logprobs": st.just(1),
         "top_k": st.integers(1, VOCAB + 3),
         "top_p": st.floats(0.0625, 0.9375, width=32),
         "min_p": st.floats(2**-10, 0.5, width=32),
@@ -171,7 +176,8 @@ FIELDS = st.fixed_dictionaries(
 def test_choice_and_logprobs(
     shim: Any, fields: dict[str, Any], seed: int, generated: list[int]
 ) -> None:
-    """The token and its log-probabilities, for any mix of filters and penalties."""
+    """The token and its log-probabilities, for any mix of filters and penalties, which move the
+    log-probabilities only if asked to."""
     ffi, lib = shim
     keep: list[Any] = []
     position = seed % 5000
@@ -188,7 +194,8 @@ def test_choice_and_logprobs(
     assert result.n_tokens == 1
     if margin > 1e-4:
         assert result.tokens[0] == token
-    logprobs = scores - scores.max()
+    of = scores if "adjusted_logprobs" in fields else logits.astype(np.float64)
+    logprobs = of - of.max()
     logprobs -= math.log(np.exp(logprobs).sum())
     found = result.logprobs[0]
     assert found.logprob == pytest.approx(logprobs[result.tokens[0]], abs=2e-5)
@@ -252,6 +259,7 @@ FILTERS: list[dict[str, Any]] = [
     {"temperature": 0.6, "top_k": 5},
     {"temperature": 1.3, "top_p": 0.9},
     {"temperature": 1.0, "top_k": 8, "top_p": 0.95, "min_p": 0.02},
+    {"temperature": 1.4, "top_p": 0.9, "min_p": 0.02, "temperature_last": 1},
 ]
 TRIALS = 20_000
 
