@@ -421,15 +421,18 @@ OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit,
     }
 }
 
-// Every warp multiplies its units, without waiting for other warps, with at least one row. The
-// stream has this phase's blocks next.
-OJ_DEVICE void phase_multiply(const Context& c, const Grid& grid, Stream& stream, const Phase& p) {
+// Every warp multiplies its units, without waiting for other warps, with at least one row. `p` is
+// the multiply phase that the stream has come to.
+OJ_DEVICE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
     int lane = lane_index();
     InputLane x = {multiply_rows(c, p), p.matrices[0].cols, lane, lane / 4, lane % 4};
-    UnitRange range =
-        warp_units(p, grid.block * block_warps + warp_index(), grid.n_blocks * block_warps);
-    for (Unit unit = range.first; !same_unit(unit, range.end); unit = next_unit(p, unit))
+    while (!same_unit(stream.to_take.first, stream.to_take.end)) {
+        Unit unit = stream.to_take.first;
+        stream.to_take.first = next_unit(p, unit);
+        fill(stream);
         multiply_unit(c, p, unit, x, stream);
+    }
+    end_phase(stream);
 }
 
 }  // namespace oj::cuda

@@ -18,6 +18,11 @@ OJ_HD bool same_unit(const Unit& a, const Unit& b) {
     return a.matrix == b.matrix && a.tile == b.tile && a.segment == b.segment;
 }
 
+// Shares are counted in pieces of 16 bytes, so that 32 bits are enough.
+OJ_HD uint32_t pieces(int64_t bytes) {
+    return static_cast<uint32_t>(bytes / 16);
+}
+
 OJ_HD int64_t matrix_bytes(const Matrix& m) {
     return m.n_tiles * m.tile_bytes;
 }
@@ -50,23 +55,23 @@ OJ_HD Unit next_unit(const Phase& p, Unit u) {
     return u;
 }
 
-// The first unit that begins at or behind this byte of the phase's weights in the order of units;
+// The first unit that begins at or behind this piece of the phase's weights in the order of units;
 // {n_matrices, 0, 0} behind the last one.
-OJ_HD Unit unit_at(const Phase& p, int64_t byte) {
+OJ_HD Unit unit_at(const Phase& p, uint32_t piece) {
     for (int i = 0; i < p.n_matrices; ++i) {
         const Matrix& m = p.matrices[i];
-        if (byte <= 0) return {i, 0, 0};
-        if (byte < matrix_bytes(m)) {
-            const int64_t segment_bytes = m.segment_bytes * m.n_tiles;
-            int segment = static_cast<int>(byte / segment_bytes);
+        const uint32_t all = pieces(matrix_bytes(m));
+        if (piece == 0) return {i, 0, 0};
+        if (piece < all) {
+            const uint32_t whole = pieces(m.segment_bytes) * m.n_tiles;
+            int segment = static_cast<int>(piece / whole);
             if (segment >= m.n_segments) segment = m.n_segments - 1;
-            const int64_t bytes = unit_bytes(m, {i, 0, segment});
-            const int64_t rest = byte - segment * segment_bytes;
-            const int tile = static_cast<int>((rest + bytes - 1) / bytes);
+            const uint32_t unit = pieces(unit_bytes(m, {i, 0, segment}));
+            const int tile = static_cast<int>((piece - segment * whole + unit - 1) / unit);
             if (tile < m.n_tiles) return {i, tile, segment};
             return next_unit(p, {i, m.n_tiles - 1, segment});
         }
-        byte -= matrix_bytes(m);
+        piece -= all;
     }
     return {p.n_matrices, 0, 0};
 }
@@ -77,8 +82,10 @@ struct UnitRange {
 };
 
 OJ_HD UnitRange warp_units(const Phase& p, int warp, int n_warps) {
-    int64_t total = weight_bytes(p);
-    return {unit_at(p, total * warp / n_warps), unit_at(p, total * (warp + 1) / n_warps)};
+    const uint32_t total = pieces(weight_bytes(p)), n = static_cast<uint32_t>(n_warps);
+    const uint32_t share = total / n, rest = total % n;
+    const uint32_t w = static_cast<uint32_t>(warp);
+    return {unit_at(p, share * w + rest * w / n), unit_at(p, share * (w + 1) + rest * (w + 1) / n)};
 }
 
 }  // namespace oj::cuda

@@ -12,54 +12,69 @@ namespace oj::cuda {
 
 constexpr int most_in_flight = 8;
 
+// Packed weights of a unit that are not issued yet.
+struct Stretch {
+    const uint8_t* from;
+    int left, block_bytes;
+};
+
 struct Stream {
     // The ring: bytes of shared memory; a block never wraps, the rest of the ring is skipped.
     int ring_at, ring_bytes;
     int write_at, read_at;  // in the ring
     int used;               // bytes from read_at to write_at, skipped ones included
     int in_flight;          // blocks issued and not yet released
-    // What is issued next.
+    Stretch current, next;  // what is issued next; then what look_ahead() finds
     Schedule schedule;
-    int entry;  // of the schedule; at n_entries everything is issued
     int warp, n_warps;
-    Unit unit, end;
-    const uint8_t* from;
-    int block_bytes, left;  // of the unit that is being issued
+    int found_entry;  // of the schedule: where look_ahead() is
+    UnitRange to_find;
+    int entry;  // the multiply phase whose units are taken next, or is being worked on
+    UnitRange to_take;
 };
 
-// Goes to the next unit that has packed weights; false when there is none.
-OJ_DEVICE bool advance(Stream& s) {
-    while (s.entry < s.schedule.n_entries) {
-        if (s.entry < 0 || same_unit(s.unit, s.end)) {
-            if (++s.entry >= s.schedule.n_entries) return false;
-            const Phase& p = s.schedule.phases[s.schedule.sequence[s.entry].phase];
-            s.unit = s.end = {0, 0, 0};
-            if (p.kind == PhaseKind::multiply) {
-                UnitRange range = warp_units(p, s.warp, s.n_warps);
-                s.unit = range.first;
-                s.end = range.end;
-            }
+OJ_DEVICE const Phase& phase_of(const Stream& s, int entry) {
+    return s.schedule.phases[s.schedule.sequence[entry].phase];
+}
+
+// The first multiply phase of the schedule from `entry` on, and this warp's units of it.
+OJ_DEVICE UnitRange find_units(const Stream& s, int& entry) {
+    for (; entry < s.schedule.n_entries; ++entry) {
+        const Phase& p = phase_of(s, entry);
+        if (p.kind == PhaseKind::multiply) return warp_units(p, s.warp, s.n_warps);
+    }
+    return {};
+}
+
+// Finds the stretch after the next one; false when there is none.
+OJ_DEVICE bool look_ahead(Stream& s) {
+    while (s.found_entry < s.schedule.n_entries) {
+        if (same_unit(s.to_find.first, s.to_find.end)) {
+            s.to_find = find_units(s, ++s.found_entry);
             continue;
         }
-        const Phase& p = s.schedule.phases[s.schedule.sequence[s.entry].phase];
-        Unit unit = s.unit;
-        s.unit = next_unit(p, unit);
+        const Phase& p = phase_of(s, s.found_entry);
+        Unit unit = s.to_find.first;
+        s.to_find.first = next_unit(p, unit);
         const Matrix& m = p.matrices[unit.matrix];
         const TileFormat f = tile_format(static_cast<BlockType>(m.type));
         if (f.code_bits == 0) continue;  // float rows are read where they are
-        s.from = m.data + unit_offset(m, unit);
-        s.left = static_cast<int>(unit_bytes(m, unit));
-        s.block_bytes = block_bytes(f, block_steps);
+        s.next = {m.data + unit_offset(m, unit), static_cast<int>(unit_bytes(m, unit)),
+                  block_bytes(f, block_steps)};
         return true;
     }
     return false;
 }
 
-// Issues blocks while they fit.
-OJ_DEVICE void fill(Stream& s) {
+// Issues blocks of the two stretches while they fit.
+OJ_DEVICE void issue(Stream& s) {
     while (s.in_flight < most_in_flight) {
-        if (s.left == 0 && !advance(s)) return;
-        int bytes = s.left < s.block_bytes ? s.left : s.block_bytes;
+        if (s.current.left == 0) {
+            if (s.next.left == 0) return;
+            s.current = s.next;
+            s.next.left = 0;
+        }
+        int bytes = s.current.left < s.current.block_bytes ? s.current.left : s.current.block_bytes;
         if (s.in_flight == 0) s.write_at = s.read_at = s.used = 0;
         bool wraps = s.write_at + bytes > s.ring_bytes;
         int skipped = wraps ? s.ring_bytes - s.write_at : 0;
@@ -67,14 +82,22 @@ OJ_DEVICE void fill(Stream& s) {
         if (wraps) s.write_at = 0;
         uint8_t* to = shared_memory() + s.ring_at + s.write_at;
         for (int at = lane_index() * 16; at < bytes; at += warp_lanes * 16)
-            copy_async(to + at, s.from + at);
+            copy_async(to + at, s.current.from + at);
         copy_commit();
         ++s.in_flight;
         s.used += skipped + bytes;
         s.write_at += bytes;
-        s.from += bytes;
-        s.left -= bytes;
+        s.current.from += bytes;
+        s.current.left -= bytes;
     }
+}
+
+// Fills the ring and has a stretch ready behind it: called at every unit, so that release() need
+// not look ahead.
+OJ_DEVICE void fill(Stream& s) {
+    do {
+        issue(s);
+    } while (s.next.left == 0 && look_ahead(s));
 }
 
 // ring_bytes of shared memory from ring_at on are all warps' rings; a warp's share holds at least
@@ -85,11 +108,18 @@ OJ_DEVICE Stream open_stream(const Schedule& schedule, const Grid& grid, int rin
     s.ring_bytes = ring_bytes / block_warps / 16 * 16;
     s.ring_at = ring_at + warp_index() * s.ring_bytes;
     s.schedule = schedule;
-    s.entry = -1;
     s.warp = grid.block * block_warps + warp_index();
     s.n_warps = grid.n_blocks * block_warps;
+    s.to_take = find_units(s, s.entry);
+    s.found_entry = s.entry;
+    s.to_find = s.to_take;
     fill(s);
     return s;
+}
+
+// To the next multiply phase, whose units are known before the grid's blocks meet.
+OJ_DEVICE void end_phase(Stream& s) {
+    s.to_take = find_units(s, ++s.entry);
 }
 
 // Waits for the oldest block: of the copies under way, all newer ones may still be.
@@ -131,7 +161,7 @@ OJ_DEVICE void release(Stream& s, int bytes) {
     s.read_at += bytes;
     s.used -= bytes;
     --s.in_flight;
-    fill(s);
+    issue(s);
 }
 
 }  // namespace oj::cuda

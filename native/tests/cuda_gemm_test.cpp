@@ -244,7 +244,7 @@ public:
                 Context mine = c;
                 for (int m = 0; m < phases_[i].n_matrices; ++m)
                     product_of(mine.scratch, phases_[i].targets[m]).data = outputs[i][m].data();
-                phase_multiply(mine, grid, stream, phases_[i]);
+                phase_multiply(mine, stream, phases_[i]);
                 meet(arrived, ++meetings * grid.n_blocks);
             }
         });
