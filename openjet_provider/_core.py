@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections import defaultdict
@@ -19,6 +20,8 @@ from openjet_provider.errors import (
 )
 from openjet_provider.generation import DraftCounts, Finish, Generation, RequestStats, Token
 from openjet_provider.masks import UNCONSTRAINED, Constraint, MaskThread
+
+log = logging.getLogger("openjet_provider")
 
 _FINISHES: tuple[Finish, ...] = (
     "stop",
@@ -109,6 +112,16 @@ class EngineStats:
     snapshots_total: int
     snapshots_used: int
     context: int
+    prefixes_kept: int = 0
+    host_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """What a file of the state directory holds. tokens: of the conversation, as far as stored."""
+
+    tokens: Sequence[int]
+    n_bytes: int
 
 
 class Core:
@@ -145,7 +158,7 @@ class Core:
         except (OverflowError, ValueError) as error:
             raise InvalidRequestError(f"a value of the request cannot be used: {error}") from error
         out = ffi.new("uint64_t *")
-        generation = Generation(len(request.tokens), lambda: self.cancel(int(out[0])))
+        generation = Generation(request.tokens, lambda: self.cancel(int(out[0])))
         with self._open():
             try:
                 self.native.call("oj_submit", self._engine, packed, out)
@@ -175,6 +188,34 @@ class Core:
             values[name] = _draft_counts(values[name])
         return EngineStats(**values)
 
+    def save(self, tokens: Sequence[int], filename: str) -> SavedFile:
+        """See Engine.save. Waits for the disk, without a lock: nobody else does."""
+        ids = self.native.ffi.new("int32_t[]", list(tokens))
+        saved = self.native.ffi.new("oj_saved *")
+        self._call("oj_engine_save", ids, len(ids), _file_name(filename), saved)
+        return SavedFile(tokens[: saved.n_tokens], saved.n_bytes)
+
+    def restore(self, filename: str) -> SavedFile:
+        """See Engine.restore."""
+        ids = self.native.ffi.new("int32_t[]", self.context)
+        restored = self.native.ffi.new("oj_saved *")
+        self._call("oj_engine_restore", _file_name(filename), ids, len(ids), restored)
+        n_tokens = min(restored.n_tokens, len(ids))
+        return SavedFile(self.native.ffi.unpack(ids, n_tokens), restored.n_bytes)
+
+    def erase(self, tokens: Sequence[int]) -> int:
+        """See Engine.erase."""
+        ids = self.native.ffi.new("int32_t[]", list(tokens))
+        n_erased = self.native.ffi.new("int32_t *")
+        self._call("oj_engine_erase", ids, len(ids), n_erased)
+        return int(n_erased[0])
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        """Outside of the lock; the engine refuses a call once it is closed."""
+        with self._open():
+            pass
+        self.native.call(function, self._engine, *arguments)
+
     def close(self) -> None:
         """Cancel what runs, wait for the threads, free the engine and the model. Idempotent."""
         if self._pid != os.getpid():
@@ -184,6 +225,7 @@ class Core:
                 return
             self._closed = True
         self.native.lib.oj_engine_stop(self._engine)
+        self._log_notes()
         if threading.current_thread() is not self._pump:
             self._pump.join()
         self._masks.join()
@@ -259,6 +301,7 @@ class Core:
         events = self.native.ffi.new("oj_event[]", _EVENTS)
         try:
             while True:
+                self._log_notes()
                 count = self.native.lib.oj_poll(self._engine, events, _EVENTS, _POLL_MS)
                 if count < 0:
                     break
@@ -269,6 +312,12 @@ class Core:
                 left, self._running = self._running, {}
             for generation in left.values():  # nobody waits for what will never come
                 generation.deliver([], generation.stats, "error")
+
+    def _log_notes(self) -> None:
+        """What the engine has to say about files of the state directory."""
+        text = self.native.ffi.new("char[]", 1024)
+        while self.native.lib.oj_engine_note(self._engine, text, len(text)) > 0:
+            log.warning("%s", self.native.ffi.string(text).decode("utf-8", "replace"))
 
     def _dispatch(self, events: Any, count: int) -> None:
         tokens: dict[int, list[Token]] = defaultdict(list)
@@ -290,6 +339,17 @@ class Core:
                     error = failure if finish == "constraint" else None
             if generation is not None:
                 generation.deliver(tokens[request], _stats(event.stats), finish, error)
+
+
+def _file_name(name: str) -> bytes:
+    """As the engine takes it, which checks the rest. Raises InvalidRequestError."""
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequestError("filename: it is not valid Unicode") from None
+    if b"\0" in encoded:
+        raise InvalidRequestError("filename: it contains a NUL character")
+    return encoded
 
 
 def _token(event: Any) -> Token:

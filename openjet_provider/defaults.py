@@ -13,6 +13,8 @@ STEP_TARGET = 2.5  # a step with prompt rows takes at most this many ordinary on
 MIN_PROMPT_ROWS = 1
 DRAFTS = 2
 DRAFT_HEAD_ROWS = 40960  # tokens that MTP drafts are chosen from, in a vocabulary of twice as many
+HOST_CACHE = 8 << 30  # bytes of host memory for conversations the pool has no room for, at most
+STATE_BYTES = 32 << 30  # bytes of files in a state directory
 REASONING_EFFORT = "medium"
 THINKING_BUDGET = 8192
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openjet_provider import defaults, models
-from openjet_provider._core import Core, EngineStats, TokenRequest
+from openjet_provider._core import Core, EngineStats, SavedFile, TokenRequest
 from openjet_provider._native import Model, Native, load
 from openjet_provider.devices import Backend, DeviceLock, choose_backend
 from openjet_provider.errors import EngineClosedError, InvalidRequestError
@@ -69,6 +69,9 @@ class EngineOptions:
     drafts: int | None = None
     max_queue: int | None = None
     max_queue_client: int | None = None
+    host_cache: int | None = None
+    state_dir: str | None = None
+    state_bytes: int | None = None
     script: tuple[ScriptRule, ...] | None = None
 
     def said(self) -> dict[str, Any]:
@@ -93,6 +96,12 @@ class Engine:
         threads: CPU threads (default one per core).
         drafts: draft tokens a step, 0-8 (default 2); they change speed, never tokens.
         max_queue, max_queue_client: requests that may wait (64), and of one client (16).
+        host_cache: bytes of host memory for idle conversations that the pool has no room for
+            (OPENJET_HOST_CACHE; default a quarter of what is free, at most 8 GB); 0 for none.
+        state_dir: folder where conversations go from there, and where close() writes them, so that
+            the next engine of the same model goes on with them (OPENJET_STATE_DIR; default none).
+            It is made if needed, readable by its owner only, and belongs to one engine at a time.
+        state_bytes: bytes of its files, at most (default 32 GiB).
         script: rules of the scripted backend.
 
     Raises ModelNotFoundError, ModelFileError, BackendUnavailableError, DeviceBusyError,
@@ -114,6 +123,9 @@ class Engine:
         drafts: int | None = None,
         max_queue: int | None = None,
         max_queue_client: int | None = None,
+        host_cache: int | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
+        state_bytes: int | None = None,
         script: Sequence[ScriptRule] | None = None,
     ) -> None:
         options = EngineOptions(
@@ -127,6 +139,9 @@ class Engine:
             drafts=drafts,
             max_queue=max_queue,
             max_queue_client=max_queue_client,
+            host_cache=host_cache,
+            state_dir=None if state_dir is None else os.path.abspath(state_dir),
+            state_bytes=state_bytes,
             script=None if script is None else tuple(script),
         )
         self.model_name, path = models.resolve(model)
@@ -201,6 +216,37 @@ class Engine:
         """Counters of the shared engine."""
         return self._open().core.stats()
 
+    @property
+    def drafts(self) -> int:
+        """Draft tokens a step, at most."""
+        return int(self._open().options.drafts or 0)
+
+    @property
+    def state_dir(self) -> str | None:
+        """Where conversations are saved; None if they are not."""
+        return self._open().options.state_dir
+
+    def save(self, tokens: Sequence[int], filename: str) -> SavedFile:
+        """Write what is stored of the conversation that `tokens` are to a file of `state_dir`.
+
+        filename: without folders; an older file of that name is replaced at once. Raises
+        InvalidRequestError for a name that is not possible, without a state_dir and when nothing is
+        stored, OutOfMemoryError when the disk or `state_bytes` leave no room.
+        """
+        return self._open().core.save(tokens, filename)
+
+    def restore(self, filename: str) -> SavedFile:
+        """Store what `save` wrote; prompts that begin with its tokens go on from there.
+
+        Raises InvalidRequestError for a file that is not there, damaged, or another model's.
+        """
+        return self._open().core.restore(filename)
+
+    def erase(self, tokens: Sequence[int]) -> int:
+        """Forget the conversation that `tokens` are, in memory and in the engine's own files, but
+        not what several conversations begin with. Returns how many of its tokens were stored."""
+        return self._open().core.erase(tokens)
+
     def announce(self, url: str) -> None:
         """Tell processes that find the device taken where they may attach to this engine."""
         shared = self._open()
@@ -253,8 +299,16 @@ def resolve_options(asked: EngineOptions) -> EngineOptions:
         max_queue_client=_whole(
             "max_queue_client", asked.max_queue_client, 1, max_queue, client_default
         ),
+        host_cache=_whole("host_cache", asked.host_cache, 0, 1 << 60, None, "OPENJET_HOST_CACHE"),
+        state_dir=asked.state_dir or _environment_path("OPENJET_STATE_DIR"),
+        state_bytes=_whole("state_bytes", asked.state_bytes, 0, 1 << 60, defaults.STATE_BYTES),
         script=asked.script,
     )
+
+
+def _environment_path(variable: str) -> str | None:
+    text = os.environ.get(variable)
+    return os.path.abspath(text) if text else None
 
 
 def _whole(
@@ -299,13 +353,20 @@ class _Shared:
             packed = self._pack(model)
             self.format = _chat_format(model)
             keep = self._pack_script(packed, native)
+            if self.options.state_dir:
+                keep.append(native.ffi.new("char[]", os.fsencode(self.options.state_dir)))
+                packed.state_dir = keep[-1]
             self.core = Core(model, packed)
             del keep
             undo.pop_all()
+        if self.options.state_dir:
+            self.format.load_turns(Path(self.options.state_dir))
         log.info("%s on %s: %s", path.name, self.backend, self.plan)
 
     def close(self) -> None:
         self.core.close()
+        if self.options.state_dir:
+            self.format.save_turns(Path(self.options.state_dir))
         if self.lock is not None:
             self.lock.release()
 
@@ -346,8 +407,11 @@ class _Shared:
             context=options.context,
             memory_budget=options.memory_budget,
             available=available_memory(),
+            host_cache=options.host_cache,
         )
         packed.context = self.plan.context
+        packed.host_bytes = self.plan.host_cache_bytes
+        packed.state_bytes = options.state_bytes
         return packed
 
     def _pack_script(self, packed: Any, native: Native) -> list[Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
@@ -174,7 +175,25 @@ class Inbox(Generic[T]):
 
 
 class Generation(Inbox[Token]):
-    """The tokens of one request, as the core's pump thread receives them."""
+    """The tokens of one request, as the core's pump thread receives them.
+
+    conversation: the prompt's tokens and those generated so far.
+    """
+
+    def __init__(self, prompt: Sequence[int], cancel: Callable[[], None]) -> None:
+        super().__init__(len(prompt), cancel)
+        self.conversation = array("i", prompt)
+
+    def deliver(
+        self,
+        items: list[Token],
+        stats: RequestStats,
+        finish: Finish | None,
+        error: Exception | None = None,
+    ) -> None:
+        """Called by the thread that receives."""
+        self.conversation.extend(token.id for token in items)
+        super().deliver(items, stats, finish, error)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

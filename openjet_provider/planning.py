@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from openjet_provider import defaults
 from openjet_provider._native import Model
 from openjet_provider.errors import InvalidRequestError, OutOfMemoryError
 
@@ -19,7 +20,9 @@ _CPU_POOL = 4 << 30  # a CPU pool larger than this helps nobody by default
 class MemoryPlan:
     """Sizes an engine is opened with. Bytes are predictions by the backend's own accounting.
 
-    context: positions one conversation may use; n_pages: KV pages of 64 positions shared by all.
+    context: positions one conversation may use; n_pages: KV pages of 64 positions shared by all;
+    host_cache_bytes: host memory, beside the total, for conversations that the pool has no room
+    for.
     """
 
     context: int
@@ -31,6 +34,7 @@ class MemoryPlan:
     snapshot_bytes: int
     page_bytes: int
     scratch_bytes: int
+    host_cache_bytes: int
 
     @property
     def total_bytes(self) -> int:
@@ -51,7 +55,8 @@ class MemoryPlan:
             f"{size(self.total_bytes)}: weights {size(self.weight_bytes)}, conversation states"
             f" {size(self.state_bytes)}, {self.n_snapshots} snapshots {size(self.snapshot_bytes)},"
             f" KV pool of {self.n_pages * PAGE:,} positions {size(self.page_bytes)}, scratch"
-            f" {size(self.scratch_bytes)}; one conversation may use {self.context:,} positions"
+            f" {size(self.scratch_bytes)}; one conversation may use {self.context:,} positions; up"
+            f" to {size(self.host_cache_bytes)} of host memory for idle conversations"
         )
 
 
@@ -76,11 +81,14 @@ def plan_memory(
     context: int | None,
     memory_budget: int | None,
     available: int,
+    host_cache: int | None = None,
 ) -> MemoryPlan:
     """Fill the pool sizes of `backend` (an `oj_backend_options *`) for `model`.
 
     context: None takes the largest the pool allows, at most the file's. memory_budget: bytes for
     everything; None takes what the weights need and up to half of the rest, at most 4 GB.
+    host_cache: bytes beside these for idle conversations; None takes a quarter of what is left of
+    the host's memory, at most 8 GB, and nothing on a CPU whose memory_budget is given.
     Raises OutOfMemoryError with what is needed, what is there and the option that lowers it, and
     InvalidRequestError for a context that the file does not allow.
     """
@@ -113,6 +121,12 @@ def plan_memory(
             " lower context= or agents=, or raise memory_budget="
         )
     found = _measure(model, backend)
+    if host_cache is None:
+        on_device = backend.kind == model.native.lib.OJ_BACKEND_CUDA
+        taken = 0 if on_device else fixed + found.snapshots + found.pages
+        host_cache = max(0, min((available - taken) // 4, defaults.HOST_CACHE))
+        if memory_budget is not None and not on_device:
+            host_cache = 0
     return MemoryPlan(
         context=context or min(file_context, backend.n_pages * PAGE),
         n_pages=backend.n_pages,
@@ -123,6 +137,7 @@ def plan_memory(
         snapshot_bytes=found.snapshots,
         page_bytes=found.pages,
         scratch_bytes=found.scratch,
+        host_cache_bytes=host_cache,
     )
 
 

@@ -53,6 +53,22 @@ def add_parser(commands: Any) -> None:
     engine.add_argument("--device", type=int, help="CUDA device")
     engine.add_argument("--kv", help=f"KV cache: {defaults.KV} (default), f16 or f32")
     engine.add_argument("--memory-budget", type=int, metavar="BYTES", help="for everything")
+    engine.add_argument(
+        "--host-cache",
+        type=int,
+        metavar="BYTES",
+        help="of host memory for idle conversations (OPENJET_HOST_CACHE; default a quarter of what"
+        " is free, at most 8 GB)",
+    )
+    engine.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        help="keep conversations there, over restarts too, and allow /slots to save and restore"
+        " (OPENJET_STATE_DIR)",
+    )
+    engine.add_argument(
+        "--state-bytes", type=int, metavar="BYTES", help="of its files, at most (default 32 GiB)"
+    )
     engine.add_argument("--threads", type=int, help="CPU threads (default one per core)")
     engine.add_argument("--drafts", type=int, help=f"drafts a step (default {defaults.DRAFTS})")
     engine.add_argument(
@@ -142,6 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     names = (
         "agents context backend device kv memory_budget threads drafts max_queue max_queue_client"
+        " host_cache state_dir state_bytes"
     )
     options = {name: getattr(arguments, name) for name in names.split()}
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)

@@ -39,10 +39,14 @@ class History:
 
     def remember(self, prefix: bytes, message: Mapping[str, Any], turn: Turn) -> None:
         """prefix: digest of the tokens before the turn. message: the turn, normalised."""
+        self.add(_keys(prefix, message), turn)
+
+    def add(self, keys: Sequence[bytes], turn: Turn) -> None:
+        """Remember a turn under the keys that `records` gave for it."""
         if len(turn.tokens) > self._max_tokens:
             return
         with self._lock:
-            for key in _keys(prefix, message):
+            for key in keys:
                 if (old := self._turns.pop(key, None)) is not None:
                     self._tokens -= len(old.tokens)
                 self._turns[key] = turn
@@ -50,6 +54,14 @@ class History:
             while self._tokens > self._max_tokens:
                 _, old = self._turns.popitem(last=False)
                 self._tokens -= len(old.tokens)
+
+    def records(self) -> list[tuple[list[bytes], Turn]]:
+        """Every turn with its keys, the least recently used first."""
+        found: dict[int, tuple[list[bytes], Turn]] = {}
+        with self._lock:
+            for key, turn in self._turns.items():
+                found.setdefault(id(turn), ([], turn))[0].append(key)
+        return list(found.values())
 
     def recall(self, prefix: bytes, message: Mapping[str, Any]) -> Turn | None:
         """The turn that this message is, unless the client sent other reasoning with it."""

@@ -63,7 +63,7 @@ class PromptBuilder:
             raise ModelFileError("tokenizer.chat_template is missing: this is not a chat model")
         self._tokenizer = tokenizer
         self._template = ChatTemplate(source, tokenizer.special)
-        self._history = history or History()
+        self.history = history or History()
 
     def build(self, request: ChatRequest) -> Prompt:
         """Raises InvalidRequestError for messages or options that make no prompt."""
@@ -113,7 +113,7 @@ class PromptBuilder:
         ]
         message = {"content": result.content or "", "tool_calls": calls}
         turn = prompt.tokens[prompt.turn_start :] + array("i", output)
-        self._history.remember(prompt.prefix, message, Turn(turn, result.reasoning or ""))
+        self.history.remember(prompt.prefix, message, Turn(turn, result.reasoning or ""))
 
     def _encode(
         self, turns: Sequence[Sequence[Segment]], answered: Sequence[Mapping[str, Any]]
@@ -132,7 +132,7 @@ class PromptBuilder:
             hashed = len(tokens)
             rest = turn
             if _is_answer(turn) and (message := next(messages, None)) is not None:
-                kept = self._history.recall(digest.digest(), message)
+                kept = self.history.recall(digest.digest(), message)
                 if kept is not None and _may_replace(turn, kept):
                     tokens.extend(kept.tokens)
                     rest = turn[turn.index(Segment(_TURN_END, True)) :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from openjet_provider import defaults
@@ -15,6 +16,7 @@ from openjet_provider.chat.parser import EndReason, OutputParser
 from openjet_provider.chat.prompt import Prompt, PromptBuilder
 from openjet_provider.chat.stream import TurnStream
 from openjet_provider.chat.tokenizer import Tokenizer, Vocabulary
+from openjet_provider.chat.turns_file import load_turns, save_turns
 from openjet_provider.chat.types import (
     ChatDelta,
     ChatRequest,
@@ -51,6 +53,14 @@ class ChatFormat:
     def prompt(self, request: ChatRequest) -> Prompt:
         """The tokens of a request's prompt. Raises InvalidRequestError for what cannot be one."""
         return self._prompts.build(request)
+
+    def save_turns(self, folder: Path) -> None:
+        """Write the remembered turns to a file of a state directory."""
+        save_turns(folder, self._prompts.history, self.tokenizer.vocabulary)
+
+    def load_turns(self, folder: Path) -> None:
+        """Remember the turns of that file."""
+        load_turns(folder, self._prompts.history, self.tokenizer.vocabulary)
 
     def start(self, request: ChatRequest, submit: Submit) -> ChatStream:
         """Render, tokenise and queue one turn."""
@@ -216,6 +226,11 @@ class ChatStream(TurnStream[Token]):
         self._remember = remember
         self._output: list[int] = []
         self._logprobs: list[TokenLogprob] = []
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The prompt's tokens and those generated so far."""
+        return self._generation.conversation
 
     @property
     def thinking(self) -> bool:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from openjet_provider.errors import OpenJetError
-from openjet_provider.server import info, live, openapi
+from openjet_provider.server import info, live, openapi, slots
 from openjet_provider.server.chat_completions import chat_completions
 from openjet_provider.server.completions import completions
 from openjet_provider.server.errors import ApiError, describe
@@ -39,6 +39,8 @@ ROUTES = [
     Route("/metrics", info.metrics),
     Route("/tokenize", info.tokenize, methods=["POST"]),
     Route("/detokenize", info.detokenize, methods=["POST"]),
+    Route("/slots", slots.slots),
+    Route("/slots/{id}", slots.act, methods=["POST"]),
     Route("/openapi.json", openapi.document),
     Route("/", live.page),
     Route("/monitor.js", live.script),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -15,6 +16,7 @@ from openjet_provider.server import schemas
 from openjet_provider.server.http import json_response
 from openjet_provider.server.messages import CountTokensBody, MessagesBody
 from openjet_provider.server.responses_input import ResponsesBody
+from openjet_provider.server.slot_table import SLOT_ACTIONS
 
 _REF = "#/components/schemas/{model}"
 
@@ -42,6 +44,8 @@ OPERATIONS = (
     _Operation("get", "/metrics", "Prometheus metrics", media="text/plain"),
     _Operation("post", "/tokenize", "Token ids of a text or of messages", schemas.TokenizeBody),
     _Operation("post", "/detokenize", "Text of token ids", schemas.DetokenizeBody),
+    _Operation("get", "/slots", "What each slot holds"),
+    _Operation("post", "/slots/{id}", "Save, restore or erase a slot", schemas.SlotBody),
     _Operation("get", "/openapi.json", "This document"),
     _Operation("get", "/", "A page that shows the statistics live", media="text/html"),
     _Operation("get", "/monitor.js", "The script of that page", media="text/javascript"),
@@ -114,8 +118,13 @@ def _describe(operation: _Operation) -> dict[str, Any]:
             "required": True,
             "content": {"application/json": {"schema": reference}},
         }
-    if "{name}" in operation.path:
+    if found := re.search(r"\{(\w+)\}", operation.path):
         out["parameters"] = [
-            {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+            {"name": found[1], "in": "path", "required": True, "schema": {"type": "string"}}
         ]
+    if operation.path == "/slots/{id}":
+        actions = {"type": "string", "enum": list(SLOT_ACTIONS)}
+        out["parameters"].append(
+            {"name": "action", "in": "query", "required": True, "schema": actions}
+        )
     return out

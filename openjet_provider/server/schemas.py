@@ -116,3 +116,9 @@ class DetokenizeBody(Body):
 
     model: str | None = None
     tokens: list[Token]
+
+
+class SlotBody(Body):
+    """POST /slots/{id}?action=save and restore; erase needs none."""
+
+    filename: str

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from openjet_provider._core import EngineStats
 from openjet_provider.chat.prompt import Prompt
-from openjet_provider.chat.stream import TurnStream
 from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult
 from openjet_provider.errors import EngineLost, OpenJetError
 from openjet_provider.generation import RequestStats
@@ -21,13 +20,15 @@ from openjet_provider.server.errors import ApiError, unavailable
 from openjet_provider.server.metrics import Metrics
 from openjet_provider.server.monitor import Conversation, Monitor, task_line
 from openjet_provider.server.settings import Settings
+from openjet_provider.server.slot_table import Slots
 from openjet_provider.server.text import prompt_tokens, start_text
 
 if TYPE_CHECKING:
+    from openjet_provider.chat.session import ChatStream
     from openjet_provider.engine import Engine
+    from openjet_provider.server.text import TextStream
 
-
-Stream = TurnStream[Any]
+    Stream = ChatStream | TextStream
 
 
 class Turn:
@@ -35,7 +36,7 @@ class Turn:
 
     def __init__(self, service: Service, stream: Stream, endpoint: str, seen: Conversation) -> None:
         self._service = service
-        self._stream = stream
+        self.stream = stream
         self._endpoint = endpoint
         self._seen = seen
         self._stopped: ApiError | None = None
@@ -45,18 +46,18 @@ class Turn:
     @property
     def stats(self) -> RequestStats:
         """Counts and times so far."""
-        return self._stream.stats
+        return self.stream.stats
 
     async def deltas(self) -> AsyncIterator[ChatDelta]:
         """What is generated, as it comes; raises what ends the turn early."""
         outcome = "disconnected"
         try:
-            async for delta in self._stream:
+            async for delta in self.stream:
                 self._seen.observe(delta)
                 yield delta
             if self._stopped is not None:
                 raise self._stopped
-            self.result = await self._stream.aresult()
+            self.result = await self.stream.aresult()
             outcome = self.result.finish_reason
         except (OpenJetError, ApiError) as error:
             outcome = type(error).__name__
@@ -76,7 +77,7 @@ class Turn:
     def stop(self, error: ApiError) -> None:
         """End the turn with this error at the next step."""
         self._stopped = error
-        self._stream.cancel()
+        self.stream.cancel()
 
     def abandon(self) -> None:
         """End a turn whose client has gone. Idempotent."""
@@ -85,7 +86,7 @@ class Turn:
     def _end(self, outcome: str) -> None:
         if not self._ended:
             self._ended = True
-            self._stream.cancel()
+            self.stream.cancel()
             self._service.ended(self, self._endpoint, self._seen, outcome)
 
 
@@ -106,6 +107,7 @@ class Service:
         self.monitor = Monitor()
         self.metrics = Metrics(self.engine_stats)
         self.gpus = Gpus()
+        self.slots = Slots()
         self.started = time.time()
         self.draining = False
         self._lost: Callable[[], None] | None = lost
@@ -176,12 +178,15 @@ class Service:
         """A started stream, under the monitor's eyes from now on."""
         seen = self.monitor.begin(stream.conversation, client, task, lambda: stream.stats)
         turn = Turn(self, stream, endpoint, seen)
+        assert self.loaded is not None
+        self.slots.begin(stream, self.loaded.agents)
         self._turns.add(turn)
         return turn
 
     def ended(self, turn: Turn, endpoint: str, seen: Conversation, outcome: str) -> None:
         """A turn is over, whatever ended it."""
         self._turns.discard(turn)
+        self.slots.end(turn.stream)
         seen.end(outcome, turn.stats)
         self.metrics.finished(endpoint, outcome, turn.stats)
 

@@ -70,11 +70,17 @@ class TextStream(TurnStream[Token]):
         self, generation: Generation, tokenizer: Tokenizer, *, with_logprobs: bool
     ) -> None:
         super().__init__(generation, f"text-{secrets.token_hex(4)}")
+        self._generation = generation
         self._tokenizer = tokenizer
         self._with_logprobs = with_logprobs
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text: list[str] = []
         self._logprobs: list[TokenLogprob] = []
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The prompt's tokens and those generated so far."""
+        return self._generation.conversation
 
     def _deltas(self, tokens: Sequence[Token]) -> list[ChatDelta]:
         delta = self._delta(tokens) if tokens else self._end()

@@ -24,6 +24,8 @@ def test_the_table_states_the_values_in_use(root: Path) -> None:
     assert table["drafts"][0] == str(defaults.DRAFTS)
     assert table["max_queue"][0] == str(defaults.QUEUE)
     assert table["max_queue_client"][0] == str(defaults.QUEUE_CLIENT)
+    assert f"at most {defaults.HOST_CACHE >> 30} GB" in table["host_cache"][0]
+    assert table["state_bytes"][0] == f"{defaults.STATE_BYTES >> 30} GiB"
     assert table["reasoning_effort"][0].split("`")[0] == defaults.REASONING_EFFORT
     assert table["thinking_budget"][0].startswith(str(defaults.THINKING_BUDGET))
     for row, preset in {

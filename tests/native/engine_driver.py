@@ -94,6 +94,8 @@ class Driver:
         max_queue: int = 64,
         max_queue_client: int = 64,
         threads: int = 1,
+        host_bytes: int = 0,
+        state_dir: Path | None = None,
     ) -> None:
         self.ffi, self.lib = library
         handle = self.ffi.new("oj_model **")
@@ -115,6 +117,9 @@ class Driver:
         options.draft = draft
         options.step_target = step_target
         options.min_prompt_rows = min_prompt_rows
+        options.host_bytes, options.state_bytes = host_bytes, 1 << 30
+        if state_dir is not None:
+            options.state_dir = self._array("char", str(state_dir).encode(), keep)
         options.script, options.n_script = self._rules(script, keep), len(script)
         handle = self.ffi.new("oj_engine **")
         try:

@@ -3,6 +3,8 @@ request gets the same tokens and the same log-probability bits as alone. On the 
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,13 +43,17 @@ def turns(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-rounds = st.lists(st.lists(turns(), min_size=1, max_size=4), min_size=1, max_size=3)
+# Each in a new engine, or in the one before.
+rounds = st.lists(
+    st.tuples(st.booleans(), st.lists(turns(), min_size=1, max_size=4)), min_size=1, max_size=3
+)
 pools = st.fixed_dictionaries(
     {
         "n_slots": st.integers(1, 5),
         "n_pages": st.integers(6, 16),
         "n_snapshots": st.integers(0, 8),
         "max_rows": st.sampled_from([13, 32, 64]),
+        "host_bytes": st.sampled_from([0, 500_000, 1 << 30]),
     }
 )
 
@@ -68,50 +74,71 @@ def same(answer: Answer, expected: Answer) -> bool:
     return (answer.tokens, answer.logprobs) == (expected.tokens, expected.logprobs)
 
 
-@given(schedule=rounds, pool=pools)
+@given(schedule=rounds, pool=pools, keeps=st.booleans())
 @pytest.mark.timeout(600)
 def test_any_schedule(
-    library: Any, micro_model: Path, lone: Driver, schedule: list[Any], pool: dict[str, Any]
+    library: Any,
+    micro_model: Path,
+    lone: Driver,
+    schedule: list[Any],
+    pool: dict[str, Any],
+    keeps: bool,
 ) -> None:
-    """Submit, follow up, share, cancel, evict and draft in any mix; nothing is left behind."""
+    """Submit, follow up, share, cancel, evict, spill, restore, restart and draft in any mix;
+    nothing is left behind."""
     known: dict[str, Answer] = {}
-    with Driver(library, micro_model, context=384, draft=3, **pool) as engine:
-        histories: list[list[int]] = []
-        for turns_ in schedule:
-            asked = []
-            for turn in turns_:
-                base = (
-                    SYSTEM
-                    if turn["base"] < 0
-                    else (histories or [SYSTEM])[turn["base"] % max(1, len(histories))]
+    histories: list[list[int]] = []
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+        state_dir = Path(folder) if keeps else None
+        engine = None
+        for restarts, turns_ in schedule:
+            if engine is None or restarts:
+                opened.close()
+                engine = opened.enter_context(
+                    Driver(library, micro_model, context=384, draft=3, state_dir=state_dir, **pool)
                 )
-                prompt = base[:300] + turn["new"]
-                request = Request(
-                    prompt,
-                    max_tokens=turn["max_tokens"],
-                    boundaries=[len(base[:300])] if turn["boundary"] else [],
-                    draft=turn["draft"],
-                    sampling=turn["sampling"],
-                    client=turn["client"],
-                )
-                asked.append((engine.submit(request), request))
-                if turn["cancelled"]:
-                    engine.lib.oj_cancel(engine.engine, asked[-1][0])
-            for (id_, request), answer in zip(
-                asked, engine.wait(*[id_ for id_, _ in asked]), strict=True
-            ):
-                expected = alone(lone, request, known)
-                if answer.finish == "cancelled":
-                    n = len(answer.tokens)
-                    assert answer.tokens == expected.tokens[:n], id_
-                else:
-                    assert same(answer, expected), id_
-                histories.append([*request.tokens, *answer.tokens])
+            run_round(engine, lone, turns_, histories, known)
+
+
+def run_round(
+    engine: Driver,
+    lone: Driver,
+    turns_: list[Any],
+    histories: list[list[int]],
+    known: dict[str, Answer],
+) -> None:
+    asked = []
+    for turn in turns_:
+        base = (
+            SYSTEM
+            if turn["base"] < 0
+            else (histories or [SYSTEM])[turn["base"] % max(1, len(histories))]
+        )
+        prompt = base[:300] + turn["new"]
+        request = Request(
+            prompt,
+            max_tokens=turn["max_tokens"],
+            boundaries=[len(base[:300])] if turn["boundary"] else [],
+            draft=turn["draft"],
+            sampling=turn["sampling"],
+            client=turn["client"],
+        )
+        asked.append((engine.submit(request), request))
+        if turn["cancelled"]:
+            engine.lib.oj_cancel(engine.engine, asked[-1][0])
+    for (id_, request), answer in zip(asked, engine.wait(*[id_ for id_, _ in asked]), strict=True):
+        expected = alone(lone, request, known)
+        if answer.finish == "cancelled":
+            n = len(answer.tokens)
+            assert answer.tokens == expected.tokens[:n], id_
+        else:
+            assert same(answer, expected), id_
+        histories.append([*request.tokens, *answer.tokens])
+    stats = engine.stats()
+    while stats["running"]:
         stats = engine.stats()
-        while stats["running"]:
-            stats = engine.stats()
-        assert stats["waiting"] == stats["pages_used"] == 0
-        assert (stats["snapshots_used"] == 0) == (stats["pages_cached"] == 0)
+    assert stats["waiting"] == stats["pages_used"] == 0
+    assert (stats["snapshots_used"] == 0) == (stats["pages_cached"] == 0)
 
 
 def test_draft_depth_and_source_change_nothing(library: Any, micro_model: Path) -> None:
