@@ -12,7 +12,7 @@ import hashlib
 import json
 from array import array
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -65,6 +65,8 @@ class History:
 
     def recall(self, prefix: bytes, message: Mapping[str, Any]) -> Turn | None:
         """The turn that this message is, unless the client sent other reasoning with it."""
+        if not self._turns:
+            return None
         given = message["reasoning_content"].strip()
         with self._lock:
             for key in _keys(prefix, message):
@@ -75,15 +77,19 @@ class History:
         return None
 
 
-def _keys(prefix: bytes, message: Mapping[str, Any]) -> list[bytes]:
+def _keys(prefix: bytes, message: Mapping[str, Any]) -> Iterator[bytes]:
     """By the calls' ids, which tell equal-looking turns apart, then by what the turn says."""
     calls = message.get("tool_calls", ())
     said: list[Any] = [message["content"].strip()]
     said += [[call["function"]["name"], _plain(call["function"]["arguments"])] for call in calls]
-    ids = [call["id"] for call in calls]
-    texts = [json.dumps(part, sort_keys=True, default=str) for part in ([ids, *said], said)]
-    keys = [hashlib.blake2b(prefix + text.encode(), digest_size=16).digest() for text in texts]
-    return keys if calls else keys[1:]
+    if calls:
+        yield _key(prefix, [[call["id"] for call in calls], *said])
+    yield _key(prefix, said)
+
+
+def _key(prefix: bytes, parts: list[Any]) -> bytes:
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.blake2b(prefix + text.encode(), digest_size=16).digest()
 
 
 def _plain(value: Any) -> Any:

@@ -30,7 +30,9 @@ from openjet_provider.generation import Generation, Token
 Submit = Callable[[TokenRequest], Generation]
 
 _MASK = (1 << 64) - 1
-_ORDER = ("penalties", "temperature", "top_k", "top_p", "min_p")  # of sampling, in GGUF's names
+# Orders of sampling, in GGUF's names: temperature before the filters, or last.
+_ORDER = ("penalties", "temperature", "top_k", "top_p", "min_p")
+_LAST = ("penalties", "top_k", "top_p", "min_p", "temperature")
 _CHANGE_FILE = "remove the key from the file to use it here"
 
 
@@ -136,6 +138,8 @@ class ChatFormat:
             seed=secrets.randbits(64) if seed is None else seed & _MASK,
             coupled=temperature == 0 or seed is not None,
             top_logprobs=request.top_logprobs or 0,
+            adjusted_logprobs=request.adjusted_logprobs,
+            temperature_last=self._file_sampling.get("temperature_last", False),
             bias=asked.logit_bias,
         )
 
@@ -154,12 +158,13 @@ def _file_sampling(metadata: Callable[[str], Any]) -> dict[str, Any]:
     if found["top_k"] is not None:
         found["top_k"] = max(0, found["top_k"])
     found["repetition_penalty"] = found["repetition_penalty"] or None
-    return found | _left_out(metadata)
+    return found | _file_order(metadata)
 
 
-def _left_out(metadata: Callable[[str], Any]) -> dict[str, float]:
-    """Neutral values of the filters that a file's `general.sampling.sequence` leaves out. Raises
-    ModelFileError if the file wants another order than the engine's, or a filter it lacks."""
+def _file_order(metadata: Callable[[str], Any]) -> dict[str, Any]:
+    """Neutral values of the filters that a file's `general.sampling.sequence` leaves out, and
+    whether temperature comes behind them. Raises ModelFileError if the file wants an order that the
+    engine does not have, or a filter it lacks."""
     for key in ("mirostat", "xtc_probability"):
         if value := metadata(f"general.sampling.{key}"):
             raise ModelFileError(
@@ -172,13 +177,15 @@ def _left_out(metadata: Callable[[str], Any]) -> dict[str, float]:
     wanted = [name for name in sequence.split(";") if name in _ORDER]
     # Temperature keeps the ranks of tokens, so it may as well stand right behind top_k.
     order = ";".join(wanted).replace("top_k;temperature", "temperature;top_k").split(";")
-    if wanted and order != [name for name in _ORDER if name in wanted]:
+    first, last = ([name for name in names if name in wanted] for names in (_ORDER, _LAST))
+    if wanted and order != first and wanted != last:
         raise ModelFileError(
             f"general.sampling.sequence is {sequence!r}; this engine samples in the order"
-            f" {';'.join(_ORDER)}; {_CHANGE_FILE}"
+            f" {';'.join(_ORDER)} or {';'.join(_LAST)}; {_CHANGE_FILE}"
         )
     neutral = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
-    return {name: value for name, value in neutral.items() if name not in wanted}
+    found: dict[str, Any] = {name: neutral[name] for name in neutral if name not in wanted}
+    return found if order == first or not wanted else found | {"temperature_last": True}
 
 
 def model_tokenizer(model: Model) -> Tokenizer:

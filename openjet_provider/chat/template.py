@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 # in a user turn. The template may see them, but they stay the user's text.
 _WRAPPER = ("<tool_response>", "</tool_response>")
 
+_PRIVATE_USE = "".join(map(chr, range(0xE000, 0xF900)))
+
+_DICT_METHODS = frozenset(dir(dict))
+
 
 class Segment(NamedTuple):
     """A piece of a prompt: one control token that the template wrote, or text."""
@@ -73,7 +77,21 @@ class ChatTemplate:
 
         Raises InvalidRequestError when the template refuses the messages.
         """
-        marks = _Marks.unused_in(self._edges, [*messages, *tools, variables])
+        try:
+            marks = _Marks.of(self._edges, _PRIVATE_USE)
+            return self._render(messages, tools, continue_final_message, variables, marks)
+        except _MarkUsed:  # hardly ever: looking for characters that are free costs time
+            marks = _Marks.unused_in(self._edges, [*messages, *tools, variables])
+            return self._render(messages, tools, continue_final_message, variables, marks)
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        continue_final_message: bool,
+        variables: Mapping[str, Any],
+        marks: _Marks,
+    ) -> list[Segment]:
         outside = [marks.protect_message(message) for message in messages]
         if continue_final_message:
             outside[-1] = marks.with_end(outside[-1])
@@ -115,14 +133,16 @@ class ChatTemplate:
     def _segments(self, text: str, marks: _Marks) -> Iterator[Segment]:
         start = 0
         guarded = marks.guard in text
+        restored = marks.restore(text)  # of the same length
         for match in self._pattern.finditer(text):
             if guarded and marks.is_guarded(text, match):
                 continue
-            if plain := marks.restore(text[start : match.start()]):
+            here, end = match.span()
+            if plain := marks.without_guard(restored[start:here]):
                 yield Segment(plain, False)
             yield Segment(match[0], True)
-            start = match.end()
-        if plain := marks.restore(text[start:]):
+            start = end
+        if plain := marks.without_guard(restored[start:]):
             yield Segment(plain, False)
 
 
@@ -138,10 +158,8 @@ class _Marks:
     end: str
 
     @classmethod
-    def unused_in(cls, edges: str, values: Iterable[Any]) -> _Marks:
-        texts = [text for value in values for text in _strings(value) if not text.isascii()]
-        private_use = map(chr, range(0xE000, 0xF900))
-        free = (char for char in private_use if not any(char in text for text in texts))
+    def of(cls, edges: str, free: Iterable[str]) -> _Marks:
+        """The first characters that are free."""
         chosen = list(islice(free, len(edges) + 3))
         if len(chosen) < len(edges) + 3:
             raise InvalidRequestError(
@@ -150,11 +168,32 @@ class _Marks:
         guard, query, end = chosen[-3:]
         return cls(edges, "".join(chosen[:-3]), guard, query, end)
 
+    @classmethod
+    def unused_in(cls, edges: str, values: Iterable[Any]) -> _Marks:
+        """Of characters that occur nowhere in the values."""
+        texts = [text for value in values for text in _strings(value) if not text.isascii()]
+        free = (char for char in _PRIVATE_USE if not any(char in text for text in texts))
+        return cls.of(edges, free)
+
+    @cached_property
+    def _pairs(self) -> list[tuple[str, str]]:
+        return list(zip(self.edges, self.stand_ins, strict=True))
+
+    @cached_property
+    def _own(self) -> str:
+        return self.stand_ins + self.guard + self.query + self.end
+
     def protect(self, value: Any) -> Any:
+        """With stand-ins for the edges in every text. Raises _MarkUsed for one that has a mark."""
         if isinstance(value, str):
-            for edge, stand_in in zip(self.edges, self.stand_ins, strict=True):
-                value = value.replace(edge, stand_in)
+            if not value.isascii() and any(mark in value for mark in self._own):
+                raise _MarkUsed
+            for edge, stand_in in self._pairs:
+                if edge in value:
+                    value = value.replace(edge, stand_in)
             return value
+        if type(value) is dict:  # before the abstract class, which takes longer to ask
+            return {self.protect(key): self.protect(item) for key, item in value.items()}
         if isinstance(value, Mapping):
             return {self.protect(key): self.protect(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -181,8 +220,12 @@ class _Marks:
         return {**message, name: message[name] + self.end}
 
     def restore(self, text: str) -> str:
-        for edge, stand_in in zip(self.edges, self.stand_ins, strict=True):
+        """With the edges back in their places."""
+        for edge, stand_in in self._pairs:
             text = text.replace(stand_in, edge)
+        return text
+
+    def without_guard(self, text: str) -> str:
         return text.replace(self.guard, "")
 
 
@@ -215,6 +258,10 @@ def _without_query(text: str, mark: str) -> str:
     return before + after
 
 
+class _MarkUsed(Exception):
+    """A text has one of the characters that were to stand for something else."""
+
+
 class _TemplateRefusal(Exception):
     """The template called raise_exception()."""
 
@@ -244,7 +291,14 @@ def _tojson(
 def _environment() -> jinja2.Environment:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    environment = ImmutableSandboxedEnvironment(
+    class Environment(ImmutableSandboxedEnvironment):
+        def getattr(self, obj: Any, attribute: str) -> Any:
+            """`message.role` is the item; the sandbox finds it last, behind an exception."""
+            if type(obj) is dict and attribute in obj and attribute not in _DICT_METHODS:
+                return obj[attribute]
+            return super().getattr(obj, attribute)
+
+    environment = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _tojson

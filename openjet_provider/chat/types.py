@@ -35,6 +35,8 @@ class ChatRequest:
     stop: stop strings; they count in visible content only.
     max_tokens: of thinking and answer together; None = up to the context.
     enable_thinking, reasoning_effort, preserve_thinking: None = the defaults (docs/defaults.md).
+    top_logprobs: alternatives reported with each token's log-probability; None = no report.
+    adjusted_logprobs: report them after bias, penalties and mask, not the model's own.
     timeout: seconds until the request is ended with RequestTimeoutError.
     keep_billing_header: leave the line of changing hashes at the head of a system prompt in it.
     client: who asks; decides fairness in the queue. None = derived from the first messages.
@@ -57,6 +59,7 @@ class ChatRequest:
     continue_final_message: bool = False
     keep_billing_header: bool = False
     top_logprobs: int | None = None
+    adjusted_logprobs: bool = False
     timeout: float | None = None
     client: str | None = None
 

@@ -23,7 +23,7 @@ from tests.reference.chat_goldens import (
 from tests.reference.conversations import CONVERSATIONS, Conversation
 from tests.reference.gguf_file import GGUFFile
 
-REMAKE = "run python -m tests.reference.make_chat_goldens"
+REMAKE = "run python -m tests.reference.make_chat_goldens, then ...llama_prompts"
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,15 @@ def test_prompts_equal_hugging_face(
     assert prompt_text(builder, tokenizer, CONVERSATIONS[name]) == expected
 
 
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_prompts_equal_llama_cpp(
+    goldens: dict[str, Any], builder: PromptBuilder, tokenizer: Tokenizer, name: str
+) -> None:
+    """It renders all of them, and with its own Jinja."""
+    expected = goldens["templates"]["openjet-tiny"]["llama_cpp"][name]
+    assert text_hash(prompt_text(builder, tokenizer, CONVERSATIONS[name])) == expected
+
+
 def test_reasoning_in_a_tag_is_reasoning(
     goldens: dict[str, Any], builder: PromptBuilder, tokenizer: Tokenizer
 ) -> None:
@@ -83,13 +92,13 @@ def test_reasoning_in_a_tag_is_reasoning(
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_prompts_of_another_template_equal_hugging_face(
+def test_prompts_of_another_template_equal_both(
     goldens: dict[str, Any], source: Path, other: PromptBuilder, tokenizer: Tokenizer, name: str
 ) -> None:
     golden = goldens["templates"]["qwen3.5"]
     assert text_hash(other_template(source).read_text()) == golden["template"], REMAKE
     prompt = prompt_text(other, tokenizer, CONVERSATIONS[name])
-    assert text_hash(prompt) == golden["prompts"][name], prompt
+    assert text_hash(prompt) == golden["prompts"][name] == golden["llama_cpp"][name], prompt
 
 
 def check_ids(tokenizer: Tokenizer, goldens: dict[str, Any]) -> None:

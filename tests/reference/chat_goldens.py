@@ -2,6 +2,7 @@
 
 templates: by name, the template's hash and the prompt of every conversation as Hugging Face renders
     it; in full for openjet-tiny's own template, as a hash for one that is not ours to store.
+    llama_cpp: hashes of what llama.cpp renders (llama_prompts.py).
 vocabulary: llama.cpp's test texts of its `qwen35` pre-tokeniser: ids, and the hash of the text that
     they stand for, in the vocabulary that comes with them (Qwen2's 151,936 ids).
 """

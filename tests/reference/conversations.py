@@ -1,5 +1,5 @@
-"""Conversations whose rendering is compared with Hugging Face's. Each is something that Hugging
-Face's rendering accepts as it is: mappings for arguments, text, one system message, a question."""
+"""Conversations whose rendering is compared with Hugging Face's and llama.cpp's. Each is something
+that both accept: mappings for arguments, text, one system message, a question."""
 
 from __future__ import annotations
 
