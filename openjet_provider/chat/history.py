@@ -12,7 +12,7 @@ import hashlib
 import json
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -41,7 +41,7 @@ class History:
         """prefix: digest of the tokens before the turn. message: the turn, normalised."""
         self.add(_keys(prefix, message), turn)
 
-    def add(self, keys: Sequence[bytes], turn: Turn) -> None:
+    def add(self, keys: Iterable[bytes], turn: Turn) -> None:
         """Remember a turn under the keys that `records` gave for it."""
         if len(turn.tokens) > self._max_tokens:
             return

@@ -159,11 +159,12 @@ def _assistant(
 
 
 def _part_reasoning(parts: Sequence[Any]) -> str:
-    return "".join(
-        str(part.get(_REASONING_PARTS[part["type"]]) or "")
+    texts = [
+        part.get(_REASONING_PARTS[kind])
         for part in parts
-        if isinstance(part, Mapping) and part.get("type") in _REASONING_PARTS
-    )
+        if isinstance(part, Mapping) and (kind := str(part.get("type"))) in _REASONING_PARTS
+    ]
+    return "".join(str(text) for text in texts if text)
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:

@@ -97,6 +97,10 @@ SAME = {
         [sent(content=[{"type": "thinking", "thinking": "r"}, {"type": "text", "text": "x"}])],
         [assistant("x", "r")],
     ),
+    "parts of a kind that is no text": (
+        [sent(content=[{"type": {}, "text": "x"}])],
+        [assistant("x")],
+    ),
     "reasoning parts": (
         [sent(content=[{"type": "reasoning", "reasoning": "r"}, "x"])],
         [assistant("x", "r")],
