@@ -51,6 +51,8 @@ class TokenSampling:
     seed: int = 0
     coupled: bool = True
     top_logprobs: int = 0
+    adjusted_logprobs: bool = False
+    temperature_last: bool = False
     bias: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -281,6 +283,8 @@ class Core:
         out.seed = sampling.seed
         out.coupled = sampling.coupled
         out.top_logprobs = sampling.top_logprobs
+        out.adjusted_logprobs = sampling.adjusted_logprobs
+        out.temperature_last = sampling.temperature_last
         out.n_bias = len(sampling.bias)
         out.bias_ids = array("int32_t", list(sampling.bias))
         out.bias_values = array("float", list(sampling.bias.values()))

@@ -52,7 +52,8 @@ def test_a_file_may_switch_filters_off_in_llama_cpps_way() -> None:
 
 
 def test_sampling_order_of_a_file() -> None:
-    """What a file's sequence leaves out is off; an order that is not the engine's is refused."""
+    """What a file's sequence leaves out is off; temperature may come last; other orders are
+    refused."""
     top_k_first = "penalties;dry;top_k;temperature;top_p;min_p;xtc"
     for sequence in (None, "penalties;temperature;top_k;top_p;min_p", top_k_first):
         found = _file_sampling({"general.sampling.sequence": sequence}.get)
@@ -60,8 +61,13 @@ def test_sampling_order_of_a_file() -> None:
     file = {"general.sampling.sequence": "temperature;top_p", "general.sampling.top_k": 40}
     found = _file_sampling(file.get)
     assert (found["top_k"], found["min_p"], found["top_p"]) == (0, 0.0, None)
+    last = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"
+    for sequence in (last, "top_k;min_p;temperature"):
+        found = _file_sampling({"general.sampling.sequence": sequence}.get)
+        assert found["temperature_last"]
+        assert found["min_p"] is None
     for key, value, rule in (
-        ("sequence", "penalties;top_k;top_p;min_p;temperature", "in the order penalties;temp"),
+        ("sequence", "top_k;top_p;temperature;min_p", "in the order penalties;temp"),
         ("sequence", "temperature;penalties", "in the order penalties;temp"),
         ("mirostat", 2, "mirostat is 2"),
         ("xtc_probability", 0.5, "xtc_probability is 0.5"),
