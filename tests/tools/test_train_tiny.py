@@ -110,6 +110,25 @@ def test_learned_calls_are_of_offered_tools_with_their_required_arguments(kind: 
                 assert set(arguments) <= set(parameters["properties"])
 
 
+def test_what_a_learned_call_carries_was_said_before() -> None:
+    """Texts are copied, never invented: no variation of the wording may change a value."""
+    checked = 0
+    rng = random.Random(17)
+    for doc in (corpus.document(rng) for _ in range(900)):
+        if doc.kind in ("coding", "todo", "handoff", "sub_agent"):
+            continue  # these write texts of their own
+        for index in doc.scored:
+            said = [str(m["content"]) for m in doc.messages[:index]]
+            called = [str(m.get("tool_calls", "")) for m in doc.messages[:index]]
+            before = "\n".join([*said, *called, json.dumps(doc.tools, ensure_ascii=False)])
+            before = before.replace('\\"', '"').replace("\\\\", "\\")
+            for _, arguments in calls_of(doc, index):
+                texts = [value for value in arguments.values() if isinstance(value, str)]
+                checked += len(texts)
+                assert [text for text in texts if text not in before] == []
+    assert checked > 200
+
+
 def test_a_typed_answer_carries_what_the_tool_said() -> None:
     for doc in asked("typed_final"):
         asked_for, given = (calls_of(doc, index)[0][1] for index in doc.scored)

@@ -142,7 +142,7 @@ _ASK_AGENT = (
     "(Use|Call) {n} (with|for) the question {q:q}.", "(Use|Call) {n} with {p} {q:q}.", "{q}", "Find out with {n}: {q}", "{q} (Use {n}.|Please ask the {r}.|)",
 )  # fmt: skip
 _ABOUT = (
-    "(Ask|Have) the {r} (about|for) the {p} of {t}(.|, please.)",
+    "Ask the {r} (about|for) the {p} of {t}(.|, please.)",
     "I (need|want) the {p} of {t} from the {r}.",
     "The {r} should (tell|find|look up) the {p} of {t}.",
 )

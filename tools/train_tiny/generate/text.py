@@ -55,7 +55,8 @@ def vary_case(rng: random.Random, text: str) -> str:
     if roll > 0.92 and text.endswith((".", "?")):
         text = text[:-1]
     if 0.76 < roll < 0.80:  # typed in a hurry
-        return text.rstrip(".?!").replace("Please ", "pls ", 1).replace("?", "")
+        text = "pls " + text.removeprefix("Please ") if text.startswith("Please ") else text
+        return text[:-1] if text.endswith((".", "?", "!")) else text
     if 0.80 < roll < 0.86:
         text = rng.choice(("Please: ", "Hey, ", "Hi! ", "Task: ", "OK. ", "Next: ")) + text
     elif 0.86 < roll < 0.92:
