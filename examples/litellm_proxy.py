@@ -41,7 +41,7 @@ router_settings:
 general_settings:
   master_key: os.environ/LITELLM_MASTER_KEY
 """
-START_SECONDS = 180
+START_SECONDS = 300  # its imports alone take a while
 CONVERSATIONS = 4
 TURNS = ("Hello!", "Tell me the capital of France.", "What is 3 + 4?")
 

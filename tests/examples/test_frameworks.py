@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from openjet_provider.local_server import local_server
-from tests.examples.envs import REQUIREMENTS, NotInstallable, python_of
+from tests.examples.envs import NotInstallable, python_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -39,7 +39,7 @@ WAITING = {
     "smolagents_tools",
 }
 
-EXAMPLES = sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
+EXAMPLES = sorted({name.partition(",")[0] for name in RIGHT})
 
 
 def python(name: str) -> Path:
@@ -65,10 +65,10 @@ def start(name: str, root: Path, folder: Path, **environment: str) -> subprocess
     )
 
 
-def finish(process: subprocess.Popen[str]) -> str:
+def finish(process: subprocess.Popen[str], timeout: float = 120) -> str:
     """What it printed, after it has ended well."""
     try:
-        said, errors = process.communicate(timeout=120)
+        said, errors = process.communicate(timeout=timeout)
     finally:
         process.kill()
     assert process.returncode == 0, said + errors
@@ -123,6 +123,15 @@ def test_two_at_once_on_one_server_finish_both(root, tmp_path):
         assert not missing(output, name), output
     assert stats["shared_steps"] > 0
     assert stats["running"] == stats["waiting"] == 0
+
+
+@pytest.mark.soak  # the proxy's packages and its start take longer than all the others
+def test_a_proxy_keeps_each_conversation_on_one_of_two_servers(root, tmp_path):
+    said = finish(start("litellm_proxy", root, tmp_path), timeout=390)
+    kept = re.findall(r"^conversation-\d: (http://\S+) \((\d+) cached\)$", said, re.M)
+    assert len(kept) == 4, said
+    assert all(int(cached) > 0 for _, cached in kept)
+    assert len(re.findall(r"\d+ steps, [\d.]+ rows per step", said)) == 2
 
 
 def test_a_server_that_cannot_start_says_why():
