@@ -18,16 +18,15 @@ OJ_DEVICE float from_magic(int32_t bits) {
     return bits_to_float(static_cast<uint32_t>(bits)) - magic_float;
 }
 
-// What a lane reads of the input: whole column groups, of which rows behind the last hold whatever
-// was there before. Their results are not stored.
+// A lane's share of whole column groups. Rows behind the last hold whatever was there before; their
+// results are not stored.
 struct InputLane {
     int n_rows, cols;
     int lane, g, t;
 
-    // Bytes of the codes of column group j, chunk 0.
-    OJ_HD int code_offset(int j) const {
-        return (j * (static_cast<int>(code_row_bytes(cols)) / chunk_columns) * warp_lanes + lane) *
-               16;
+    // A chunk's codes of column group j.
+    OJ_HD int codes(int chunk, int j) const {
+        return input_code(0, chunk * chunk_columns) + (j * warp_lanes + lane) * 16;
     }
     // Row of result column 2 t + k of column group j.
     OJ_HD int result_row(int j, int k) const { return j * column_rows + 2 * t + k; }
@@ -153,8 +152,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
         }
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; ++j) {
-            Words4 q = load16(input.codes256 + x.code_offset(first_group + j) +
-                              (index * n / 2 + c) * chunk_code_bytes);
+            Words4 q = load16(input.codes256 + x.codes(index * n / 2 + c, first_group + j));
             const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
             for (int s = 0; s < 2; ++s) {
                 int32_t dot[4];
@@ -187,10 +185,10 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     for (int j = 0; j < groups; ++j) {
         for (int k = 0; k < 2; ++k) {
             int row = x.result_row(first_group + j, k);
-            float scale = input.scales256[row * (x.cols / super_group) + index];
+            float scale = input.scales256[input_scale(row, index)];
             Words4 sums;
             if constexpr (f.has_mins)
-                sums = load16(input.sums32 + row * (x.cols / 32) + index * block_steps);
+                sums = load16(input.sums32 + input_sum32(row, index * super_group));
             for (int r = 0; r < 2; ++r) {
                 float product = static_cast<float>(sum[j][2 * r + k]);
                 float p;
@@ -235,8 +233,7 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
         }
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; ++j) {
-            Words4 q = load16(input.codes32 + x.code_offset(first_group + j) +
-                              (first / 2 + c) * chunk_code_bytes);
+            Words4 q = load16(input.codes32 + x.codes(first / 2 + c, first_group + j));
             const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
             OJ_UNROLL_ALL
             for (int s = 0; s < 2; ++s) {
@@ -244,7 +241,7 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
                 int32_t dot[4];
                 product_k32<is_signed>(dot, a[s], b[s], magic_int);
                 for (int k = 0; k < 2; ++k) {
-                    int at = x.result_row(first_group + j, k) * (x.cols / 32) + first + 2 * c + s;
+                    int at = input_scale(x.result_row(first_group + j, k), first + 2 * c + s);
                     float scale = input.scales32[at];
                     float sum = 0;
                     if constexpr (f.has_m) sum = static_cast<float>(input.sums[at]);
@@ -306,6 +303,7 @@ OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first
         constexpr int at_once = groups <= 4 ? groups : 4;  // as registers allow
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; j += at_once) {
+            if (j * column_rows >= x.n_rows) break;
             if constexpr (f.group == super_group) {
                 add_block256<type, at_once>(block, input, x, column / super_group, j, acc + j);
             } else {
@@ -319,18 +317,21 @@ OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first
     }
 }
 
-// Numbers of column groups that are compiled: all that matter for the types of common files.
+// Numbers of column groups that are compiled: more of them for the types of common files.
 template <BlockType type>
 OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, int last,
                              Stream& stream, const UnitTarget& target) {
     constexpr bool common = type == BlockType::Q4_K || type == BlockType::Q6_K;
-    int groups = (x.n_rows + column_rows - 1) / column_rows;
-    if (groups <= 1) return multiply_packed<type, 1>(input, x, first, last, stream, target);
-    if (common && groups <= 2)
+    if constexpr (common) {
+        if (x.n_rows <= column_rows)
+            return multiply_packed<type, 1>(input, x, first, last, stream, target);
+    }
+    if (x.n_rows <= 2 * column_rows)
         return multiply_packed<type, 2>(input, x, first, last, stream, target);
-    if (groups <= 3) return multiply_packed<type, 3>(input, x, first, last, stream, target);
-    if (common && groups <= 4)
-        return multiply_packed<type, 4>(input, x, first, last, stream, target);
+    if constexpr (common) {
+        if (x.n_rows <= 3 * column_rows)
+            return multiply_packed<type, 3>(input, x, first, last, stream, target);
+    }
     return multiply_packed<type, 8>(input, x, first, last, stream, target);
 }
 

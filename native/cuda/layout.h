@@ -1,4 +1,5 @@
-// The order of int8 codes in memory that mma.m16n8k32 fragments are loaded from, 16 bytes a lane.
+// The order of a step's input in memory: that of mma.m16n8k32 fragments, 16 bytes a lane, always
+// with room for max_step_rows rows, so that rows are at constant distances.
 #pragma once
 
 #include <stdint.h>
@@ -12,14 +13,25 @@ OJ_HD int64_t code_row_bytes(int cols) {
     return (static_cast<int64_t>(cols) + 63) / 64 * 64;
 }
 
-// Where the code of (row, column) is: [row / 8][column / 64][lane][k32 step][half][column % 4],
+// Where the code of (row, column) is: [column / 64][row / 8][lane][k32 step][half][column % 4],
 // lane = (row % 8) * 4 + column % 16 / 4. As the B operand (k x n) of mma.m16n8k32 a lane's
 // register is 4 columns of one row; halves are columns 0-15 and 16-31 of a step, so m16n8k16 can
 // use them too.
-OJ_HD int64_t input_code(int row, int column, int cols) {
-    int lane = row % 8 * 4 + column % 16 / 4;
-    int64_t chunk = row / 8 * (code_row_bytes(cols) / 64) + column / 64;
-    return (chunk * 32 + lane) * 16 + column % 64 / 32 * 8 + column % 32 / 16 * 4 + column % 4;
+OJ_HD int input_code(int row, int column) {
+    int lane = row % column_rows * 4 + column % 16 / 4;
+    int group = column / 64 * (max_step_rows / column_rows) + row / column_rows;
+    return (group * 32 + lane) * 16 + column % 64 / 32 * 8 + column % 32 / 16 * 4 + column % 4;
+}
+
+// Where scales256 of a row's group, and scales32 and sums of a row's group, are: [group][row].
+OJ_HD int input_scale(int row, int group) {
+    return group * max_step_rows + row;
+}
+
+// Where sums32 of a row's 32 columns is: [column / 256][row][column % 256 / 32].
+OJ_HD int input_sum32(int row, int column) {
+    return (column / super_group * max_step_rows + row) * (super_group / 32) +
+           column % super_group / 32;
 }
 
 }  // namespace oj::cuda

@@ -113,6 +113,10 @@ inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
 inline void copy_async(void* shared, const void* global, OJ_SITE) {
     emulator::copy_async(shared, global, site);
 }
+// The same, of what is read once a step: gives way to other data in L2.
+inline void copy_async_once(void* shared, const void* global, OJ_SITE) {
+    emulator::copy_async(shared, global, site);
+}
 inline void copy_commit() {
     emulator::commit_copies();
 }
@@ -121,6 +125,11 @@ template <int newest_left>
 void copy_wait() {
     emulator::wait_copies(newest_left);
 }
+
+// Launches that overlap: the next kernel may start from here on; the one before has ended, and its
+// stores are seen.
+inline void launch_next_kernel() {}
+inline void wait_for_kernel_before() {}
 
 // Asks for a cache line of memory that will be read.
 inline void prefetch_line(const void*) {}
@@ -205,6 +214,24 @@ OJ_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
 OJ_DEVICE void copy_async(void* shared, const void* global) {
     auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global)
+                 : "memory");
+}
+OJ_DEVICE void launch_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+OJ_DEVICE void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+OJ_DEVICE void copy_async_once(void* shared, const void* global) {
+    auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(global), "l"(policy)
                  : "memory");
 }
 OJ_DEVICE void copy_commit() {

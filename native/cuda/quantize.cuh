@@ -18,9 +18,9 @@ OJ_DEVICE int largest_magnitude(const float v[lane_columns]) {
     return largest;
 }
 
-// Codes of a lane's columns from `column`, into fragment order; returns their sum.
+// Codes of a lane's columns from `column`; returns their sum.
 OJ_DEVICE int write_codes(const float v[lane_columns], float factor, bool valid, int8_t* codes,
-                          int row, int column, int cols) {
+                          int row, int column) {
     int sum = 0;
     for (int half = 0; half < lane_columns; half += 4) {
         uint32_t word = 0;
@@ -29,10 +29,7 @@ OJ_DEVICE int write_codes(const float v[lane_columns], float factor, bool valid,
             sum += code;
             word |= (static_cast<uint32_t>(code) & 255u) << (8 * i);
         }
-        if (valid) {
-            int8_t* at = codes + input_code(row, column + half, cols);
-            *reinterpret_cast<uint32_t*>(at) = word;
-        }
+        if (valid) *reinterpret_cast<uint32_t*>(codes + input_code(row, column + half)) = word;
     }
     return sum;
 }
@@ -45,10 +42,10 @@ OJ_DEVICE void write_input(const Input& input, const Forms& forms, int row, int 
     int lane = lane_index();
     int column = first + lane * lane_columns;
     bool valid = column < cols;
-    int64_t at = static_cast<int64_t>(row) * cols + column;
     if (forms.values && valid) {
+        float* values = input.values + static_cast<int64_t>(row) * cols + column;
         for (int i = 0; i < lane_columns; ++i)
-            input.values[at + i] = v[i];
+            values[i] = v[i];
     }
     int largest = largest_magnitude(v);
     for (int width = 1; width < small_group / lane_columns; width *= 2) {
@@ -57,13 +54,13 @@ OJ_DEVICE void write_input(const Input& input, const Forms& forms, int row, int 
     }
     if (forms.group32) {
         float magnitude = bits_to_float(static_cast<uint32_t>(largest));
-        int sum =
-            write_codes(v, quantize_factor(magnitude), valid, input.codes32, row, column, cols);
+        int sum = write_codes(v, quantize_factor(magnitude), valid, input.codes32, row, column);
         sum += shuffle_xor(sum, 1);
         sum += shuffle_xor(sum, 2);
         if (valid && lane % 4 == 0) {
-            input.sums[at / small_group] = static_cast<int16_t>(sum);
-            input.scales32[at / small_group] = quantize_scale(magnitude);
+            int at = input_scale(row, column / small_group);
+            input.sums[at] = static_cast<int16_t>(sum);
+            input.scales32[at] = quantize_scale(magnitude);
         }
     }
     if (forms.group256) {
@@ -72,13 +69,12 @@ OJ_DEVICE void write_input(const Input& input, const Forms& forms, int row, int 
             largest = other > largest ? other : largest;
         }
         float magnitude = bits_to_float(static_cast<uint32_t>(largest));
-        int sum =
-            write_codes(v, quantize_factor(magnitude), valid, input.codes256, row, column, cols);
+        int sum = write_codes(v, quantize_factor(magnitude), valid, input.codes256, row, column);
         sum += shuffle_xor(sum, 1);
-        if (lane % 2 == 0) input.sums16[at / 16] = static_cast<int16_t>(sum);
         sum += shuffle_xor(sum, 2);
-        if (lane % 4 == 0) input.sums32[at / 32] = static_cast<int16_t>(sum);
-        if (lane == 0) input.scales256[at / super_group] = quantize_scale(magnitude);
+        if (lane % 4 == 0) input.sums32[input_sum32(row, column)] = static_cast<int16_t>(sum);
+        if (lane == 0)
+            input.scales256[input_scale(row, column / super_group)] = quantize_scale(magnitude);
     }
 }
 

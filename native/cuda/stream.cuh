@@ -82,7 +82,7 @@ OJ_DEVICE void issue(Stream& s) {
         if (wraps) s.write_at = 0;
         uint8_t* to = shared_memory() + s.ring_at + s.write_at;
         for (int at = lane_index() * 16; at < bytes; at += warp_lanes * 16)
-            copy_async(to + at, s.current.from + at);
+            copy_async_once(to + at, s.current.from + at);
         copy_commit();
         ++s.in_flight;
         s.used += skipped + bytes;

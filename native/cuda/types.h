@@ -59,18 +59,16 @@ struct Product {
     }
 };
 
-// The next matrix products' inputs, rows padded to column groups of 8 with zero codes.
-// Codes are in the order in which mma fragments are loaded: 16 bytes of a lane are 64 columns'
-// share of one row (input_code() in layout.h). Scales and sums are row-major.
+// The next matrix products' inputs, in the order of layout.h. What is behind the step's last row
+// does not matter.
 struct Input {
     float* values;     // [row][cols]: only where a float matrix reads them
-    int8_t* codes256;  // fragment order
-    float* scales256;  // [row][cols / 256]
-    int16_t* sums16;   // [row][cols / 16]
-    int16_t* sums32;   // [row][cols / 32]
-    int8_t* codes32;   // fragment order
-    float* scales32;   // [row][cols / 32]
-    int16_t* sums;     // [row][cols / 32], of codes32
+    int8_t* codes256;  // of super groups: input_code()
+    float* scales256;  // input_scale()
+    int16_t* sums32;   // input_sum32()
+    int8_t* codes32;   // of small groups: input_code()
+    float* scales32;   // input_scale()
+    int16_t* sums;     // of codes32: input_scale()
 };
 
 // Which of these a phase must write.

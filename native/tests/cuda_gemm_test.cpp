@@ -219,11 +219,11 @@ public:
         size_t n = static_cast<size_t>(max_step_rows) * (most_cols + 64);
         Aligned<float> values(n), scales256(n), scales32(n);
         Aligned<int8_t> codes256(n), codes32(n);
-        Aligned<int16_t> sums16(n), sums32(n), sums(n);
+        Aligned<int16_t> sums32(n), sums(n);
         Context c = {};
         c.step.n_rows = c.step.n_logits = case_.n_rows;
-        c.scratch.input = {values.data(), codes256.data(), scales256.data(), sums16.data(),
-                           sums32.data(), codes32.data(),  scales32.data(),  sums.data()};
+        c.scratch.input = {values.data(),  codes256.data(), scales256.data(), sums32.data(),
+                           codes32.data(), scales32.data(), sums.data()};
         std::vector<std::vector<std::vector<float>>> outputs(phases_.size());
         for (size_t i = 0; i < phases_.size(); ++i) {
             for (int m = 0; m < phases_[i].n_matrices; ++m) {

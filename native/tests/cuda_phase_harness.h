@@ -74,10 +74,9 @@ private:
 
 inline Input make_input(Memory* memory, int cols) {
     int64_t n = int64_t{max_step_rows} * ((cols + 255) / 256 * 256);
-    return {memory->take<float>(n),        memory->take<int8_t>(n),
-            memory->take<float>(n / 256),  memory->take<int16_t>(n / 16),
-            memory->take<int16_t>(n / 32), memory->take<int8_t>(n),
-            memory->take<float>(n / 32),   memory->take<int16_t>(n / 32)};
+    return {memory->take<float>(n),        memory->take<int8_t>(n), memory->take<float>(n / 256),
+            memory->take<int16_t>(n / 32), memory->take<int8_t>(n), memory->take<float>(n / 32),
+            memory->take<int16_t>(n / 32)};
 }
 
 // A product of `rows` outputs with random contents.
@@ -121,33 +120,32 @@ inline bool same_bits(const float* a, const float* b, size_t n) {
 inline bool holds_row(const Input& in, const Forms& forms, int row, const std::vector<float>& x) {
     const cpu::Kernels& kernels = cpu::select_kernels();
     int cols = static_cast<int>(x.size());
-    size_t at = static_cast<size_t>(row) * cols;
     bool same = true;
-    auto same_codes = [&](const std::vector<int8_t>& codes, const int8_t* device) {
-        for (int k = 0; k < cols; ++k)
-            same = same && codes[k] == device[input_code(row, k, cols)];
+    auto same_at = [&](const auto& mine, const auto* device, auto&& place) {
+        for (int i = 0; i < static_cast<int>(mine.size()); ++i)
+            same = same && std::memcmp(&mine[i], device + place(i), sizeof mine[i]) == 0;
     };
-    auto same_array = [&](const auto& mine, const auto* device) {
-        same = same && std::memcmp(mine.data(), device, mine.size() * sizeof(mine[0])) == 0;
-    };
-    if (forms.values) same_array(x, in.values + at);
+    auto code = [&](int column) { return input_code(row, column); };
+    auto scale = [&](int group) { return input_scale(row, group); };
+    auto sum32 = [&](int group) { return input_sum32(row, group * 32); };
+    if (forms.values)
+        same = same && same_bits(x.data(), in.values + static_cast<size_t>(row) * cols, cols);
     std::vector<int8_t> codes(cols);
     std::vector<int16_t> sums16(cols / 16), sums32(cols / 32);
     if (forms.group256) {
         std::vector<float> scales(cols / 256);
         kernels.quantize256(x.data(), cols, codes.data(), scales.data(), sums16.data(),
                             sums32.data());
-        same_codes(codes, in.codes256);
-        same_array(scales, in.scales256 + at / 256);
-        same_array(sums16, in.sums16 + at / 16);
-        same_array(sums32, in.sums32 + at / 32);
+        same_at(codes, in.codes256, code);
+        same_at(scales, in.scales256, scale);
+        same_at(sums32, in.sums32, sum32);
     }
     if (forms.group32) {
         std::vector<float> scales(cols / 32);
         kernels.quantize32(x.data(), cols, codes.data(), scales.data(), sums32.data());
-        same_codes(codes, in.codes32);
-        same_array(scales, in.scales32 + at / 32);
-        same_array(sums32, in.sums + at / 32);
+        same_at(codes, in.codes32, code);
+        same_at(scales, in.scales32, scale);
+        same_at(sums32, in.sums, scale);
     }
     return same;
 }
