@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import os
@@ -130,6 +131,7 @@ class _Process:
             self._status = 1
             self._server.should_exit = True
             return
+        gc.freeze()  # the vocabulary lives as long as the process; looking it through takes 50 ms
         self._service.loaded = engine
         if not self._service.draining:
             self._ready(engine)
