@@ -9,16 +9,7 @@ namespace {
 constexpr double kUnknownRow = 1.0 / 16.0;  // of a decode step, until rows have been timed
 constexpr double kUnknownPass = 0.5;        // of a row, until draft passes have been timed
 constexpr int32_t kManyRows = 64;           // with fewer, a prompt alone says little about a row
-
-// Moves `value` (0 = unknown) towards a sample. One sample moves it by a fifth at most: a core that
-// was taken away for a while must not stop the prompts.
-void follow(double* value, double sample) {
-    if (*value == 0) {
-        *value = std::max(sample, 0.0);
-    } else {
-        *value += 0.2 * (std::clamp(sample, *value / 2, *value * 2) - *value);
-    }
-}
+constexpr int32_t kFirstRows = 16;          // beside decoding; then at most twice the step before
 
 // Hands out `rows` one round at a time: each round gives everybody who wants more an equal part.
 void share_evenly(std::vector<RowShare>* shares, const std::vector<size_t>& order, int32_t rows,
@@ -67,35 +58,29 @@ void share_rows(std::vector<RowShare>* shares, const RowLimits& limits) {
     share_evenly(shares, reading, rows, &RowShare::limit, &RowShare::certain_rows);
 }
 
-void RecentMedian::add(double sample) {
-    recent_[n_++ % recent_.size()] = sample;
-    const auto n = static_cast<std::ptrdiff_t>(std::min<uint64_t>(n_, recent_.size()));
-    std::array<double, 64> sorted = recent_;
-    std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
-    value_ = sorted[static_cast<size_t>(n / 2)];
-}
-
 void StepCost::observe(const StepTime& step) {
     if (step.draft_passes > 0 && step.draft_us > 0) {
-        follow(&pass_us_, step.draft_us / step.draft_passes);
+        pass_.add(step.draft_us / step.draft_passes);
     }
     const int32_t drafts = step.decode_rows - step.n_decoding;
     if (step.prompt_rows == 0) {
         if (step.decode_rows == 0) return;
         decode_.add(step.us);
-        plain_.add(std::max(step.us - step.draft_us - drafts * row_us_, step.us / 8));
+        plain_.add(std::max(step.us - step.draft_us - drafts * row_.value(), step.us / 8));
     } else if (step.decode_rows == 0) {
-        const bool tells = row_us_ == 0 || step.prompt_rows >= kManyRows;
-        if (tells) follow(&row_us_, step.us / step.prompt_rows);
-    } else if (plain_.value() > 0) {
-        const double rows_us = step.us - step.draft_us - plain_.value();
-        follow(&row_us_, rows_us / (step.prompt_rows + drafts));
+        const bool tells = !row_.is_known() || step.prompt_rows >= kManyRows;
+        if (tells) row_.add(step.us / step.prompt_rows);
+    } else if (plain_.is_known()) {
+        last_rows_ = step.prompt_rows + drafts;
+        row_.add(std::max(step.us - step.draft_us - plain_.value(), 0.0) / last_rows_);
     }
 }
 
+// Few rows may be free and many not, so that what the last rows cost is a guess for many more.
 int32_t StepCost::spare_rows(double target_us, int32_t draft_passes) const {
-    const double left_us = target_us - plain_.value() - draft_passes * pass_us_;
-    return static_cast<int32_t>(std::clamp(left_us / row_us(), 0.0, 65536.0));
+    const double left_us = target_us - plain_.value() - draft_passes * pass_.value();
+    const double most = std::max(kFirstRows, 2 * last_rows_);
+    return static_cast<int32_t>(std::clamp(left_us / std::max(row_us(), 1e-3), 0.0, most));
 }
 
 double StepCost::lookup_draft(int32_t n) const {
@@ -105,12 +90,12 @@ double StepCost::lookup_draft(int32_t n) const {
 
 double StepCost::mtp_draft(int32_t n) const {
     const double rows = lookup_draft(n);
-    if (plain_.value() == 0 || pass_us_ == 0) return rows * (1.0 + kUnknownPass);
-    return rows + pass_us_ / plain_.value();
+    if (plain_.value() == 0 || !pass_.is_known()) return rows * (1.0 + kUnknownPass);
+    return rows + pass_.value() / plain_.value();
 }
 
 double StepCost::row_us() const {
-    return row_us_ > 0 ? row_us_ : kUnknownRow * plain_.value();
+    return row_.is_known() ? row_.value() : kUnknownRow * plain_.value();
 }
 
 }  // namespace oj

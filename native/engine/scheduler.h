@@ -1,7 +1,9 @@
 // Which rows the next step has. Pure functions of what is running and of what rows cost.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -39,14 +41,24 @@ struct StepTime {
     double draft_us = 0;  // of that, spent in the passes; 0 = the backend cannot tell
 };
 
-// The median of the last 64 samples; 0 while there are none.
+// The median of the last `size` samples: a step that was held up, as when others take the cores,
+// does not count.
+template <size_t size>
 class RecentMedian {
 public:
-    void add(double sample);
-    double value() const { return value_; }
+    bool is_known() const { return n_ > 0; }
+    double value() const { return value_; }  // 0 while unknown
+
+    void add(double sample) {
+        recent_[n_++ % size] = sample;
+        const auto n = static_cast<std::ptrdiff_t>(std::min<uint64_t>(n_, size));
+        std::array<double, size> sorted = recent_;
+        std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
+        value_ = sorted[static_cast<size_t>(n / 2)];
+    }
 
 private:
-    std::array<double, 64> recent_ = {};
+    std::array<double, size> recent_ = {};
     uint64_t n_ = 0;
     double value_ = 0;
 };
@@ -70,12 +82,12 @@ public:
 
 private:
     double row_us() const;
-    double draft_us(const StepTime& step) const;
 
-    RecentMedian decode_;
-    RecentMedian plain_;  // decode steps without what their draft rows and passes cost
-    double row_us_ = 0;   // 0 = unknown
-    double pass_us_ = 0;  // 0 = unknown
+    RecentMedian<64> decode_;
+    RecentMedian<64> plain_;  // decode steps without what their draft rows and passes cost
+    RecentMedian<16> row_;    // soon dearer, further back in a prompt
+    RecentMedian<16> pass_;
+    int32_t last_rows_ = 0;  // prompts and drafts in the last step that had prompts beside decoding
 };
 
 }  // namespace oj

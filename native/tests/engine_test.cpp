@@ -2,28 +2,16 @@
 // of pages and snapshots, stop strings, fairness, errors, threads.
 
 #include <atomic>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <random>
-#include <set>
 #include <thread>
 
-#include "engine/engine.h"
 #include "engine/request.h"
-#include "gguf_builder.h"
-#include "hash_backend.h"
+#include "service.h"
 
 namespace oj::test {
 namespace {
-
-int failures = 0;
-
-void expect(bool holds, const std::string& what) {
-    if (holds) return;
-    ++failures;
-    std::printf("FAILED: %s\n", what.c_str());
-}
 
 void expect_error(int code, const std::string& part, const std::function<void()>& action) {
     try {
@@ -33,12 +21,6 @@ void expect_error(int code, const std::string& part, const std::function<void()>
         expect(error.code() == code && std::string(error.what()).find(part) != std::string::npos,
                "expected \"" + part + "\", got \"" + error.what() + "\"");
     }
-}
-
-std::shared_ptr<const Model> micro() {
-    static const Bytes bytes = micro_model().build();
-    static const auto model = std::make_shared<const Model>(load_bytes(bytes, "micro"));
-    return model;
 }
 
 // ---------------------------------------------------------------- requests and engines
@@ -58,114 +40,32 @@ struct Ask {
 };
 
 oj_request request_of(const Ask& ask) {
-    oj_request r = {};
-    r.tokens = ask.tokens.data();
-    r.n_tokens = static_cast<int32_t>(ask.tokens.size());
+    oj_request r = plain_request(ask.tokens, ask.max_tokens);
     r.boundaries = ask.boundaries.data();
     r.n_boundaries = static_cast<int32_t>(ask.boundaries.size());
     r.client = ask.client.c_str();
-    r.max_tokens = ask.max_tokens;
     r.ignore_eos = ask.ignore_eos;
     r.deadline_us = ask.deadline_us;
     r.sampling.temperature = ask.temperature;
     r.sampling.top_k = 6;
     r.sampling.top_p = 0.95f;
-    r.sampling.repetition = 1;
     r.sampling.presence = ask.presence;
     r.sampling.frequency = ask.presence / 4;
-    r.sampling.seed = 5;
     r.sampling.coupled = ask.coupled;
     r.stops = ask.stops.data();
     r.n_stops = static_cast<int32_t>(ask.stops.size());
-    r.starts_hidden = -1;
     r.draft = ask.draft;
     return r;
 }
 
-struct Answer {
-    std::vector<int32_t> tokens;
-    std::vector<float> logprobs;
-    std::string text;
-    int32_t finish = -1;
-    oj_request_stats stats = {};
-};
-
-class Service {
-public:
-    explicit Service(const oj_engine_options& options) {
-        auto backend = std::make_unique<HashBackend>(micro()->hparams.n_vocab, options.backend);
-        hash = backend.get();
-        engine = std::make_unique<Engine>(micro(), std::move(backend), options);
-    }
-
-    uint64_t submit(const Ask& ask) {
-        const uint64_t id = engine->submit(request_of(ask));
-        answers[id];
-        return id;
-    }
-
-    const Answer& wait(uint64_t id) {
-        while (answers[id].finish < 0 && take(10000) > 0) {
-        }
-        expect(answers[id].finish >= 0, "a request ends");
-        return answers[id];
-    }
-
-    Answer ask(const Ask& ask) { return wait(submit(ask)); }
-
-    int32_t take(int32_t timeout_ms) {
-        oj_event events[32];
-        const int32_t n = engine->poll(events, 32, timeout_ms);
-        for (int32_t i = 0; i < n; ++i) {
-            const oj_event& event = events[i];
-            Answer& answer = answers[event.request];
-            expect(answer.finish < 0, "nothing follows the last event");
-            answer.stats = event.stats;
-            if (event.kind == OJ_EVENT_DONE) answer.finish = event.finish;
-            if (event.kind != OJ_EVENT_TOKEN) continue;
-            answer.tokens.push_back(event.token);
-            answer.logprobs.push_back(event.logprob.logprob);
-            const std::string_view bytes = micro()->vocab.bytes(event.token);
-            answer.text +=
-                event.keep < 0 ? bytes : bytes.substr(0, static_cast<size_t>(event.keep));
-        }
-        return n;
-    }
-
-    // Every page is free or kept for reuse, nothing runs or waits.
-    void check_idle() {
-        oj_engine_stats stats = engine->stats();
-        for (int i = 0; i < 10000 && stats.running > 0; ++i) {  // the last fold
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            stats = engine->stats();
-        }
-        expect(stats.running == 0 && stats.waiting == 0, "nothing runs");
-        expect(stats.pages_used == 0, "no page is held by a conversation");
-        expect(stats.pages_cached <= stats.pages_total, "pages add up");
-        expect(stats.snapshots_used <= stats.snapshots_total, "snapshots add up");
-        expect(stats.snapshots_used > 0 || stats.pages_cached == 0, "no page without a prefix");
-    }
-
-    HashBackend* hash;
-    std::unique_ptr<Engine> engine;
-    std::map<uint64_t, Answer> answers;
-};
+Answer answer_to(Service& service, const Ask& ask) {
+    return service.wait(service.submit(request_of(ask)));
+}
 
 Answer alone(Ask ask) {
     ask.draft = 0;
     Service service(small_engine(1, 40, 0));
-    return service.ask(ask);
-}
-
-std::vector<int32_t> random_tokens(std::mt19937& random, int32_t n) {
-    std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < n; ++i)
-        tokens.push_back(static_cast<int32_t>(random() % 6));
-    return tokens;
-}
-
-bool same(const Answer& a, const Answer& b) {
-    return a.tokens == b.tokens && a.logprobs == b.logprobs && a.finish == b.finish;
+    return answer_to(service, ask);
 }
 
 // ---------------------------------------------------------------- equality and accounting
@@ -197,7 +97,7 @@ void check_random_schedule(uint32_t seed) {
             ask.presence = random() % 3 ? 0.0f : 0.5f;
             ask.draft = static_cast<int32_t>(random() % 6) - 1;
             ask.client = std::to_string(random() % 3);
-            asked.emplace_back(service.submit(ask), ask);
+            asked.emplace_back(service.submit(request_of(ask)), ask);
             if (random() % 5 == 0) service.engine->cancel(asked[random() % asked.size()].first);
             if (random() % 3 == 0) service.take(1);
         }
@@ -234,7 +134,7 @@ void check_preemption() {
         ask.max_tokens = options.context - 20;
         ask.temperature = 0.9f;
         ask.draft = i;
-        asked.emplace_back(service.submit(ask), ask);
+        asked.emplace_back(service.submit(request_of(ask)), ask);
     }
     for (const auto& [id, ask] : asked) {
         const Answer& answer = service.wait(id);
@@ -252,7 +152,7 @@ void check_follow_up() {
     first.tokens = random_tokens(random, 300);
     first.boundaries = {200, 290};
     first.max_tokens = 30;
-    const Answer answer = service.ask(first);
+    const Answer answer = answer_to(service, first);
 
     Ask follow = first;
     follow.tokens.insert(follow.tokens.end(), answer.tokens.begin(), answer.tokens.end());
@@ -260,7 +160,7 @@ void check_follow_up() {
     const std::vector<int32_t> more = random_tokens(random, 10);
     follow.tokens.insert(follow.tokens.end(), more.begin(), more.end());
     const int64_t before = service.hash->rows();
-    const Answer second = service.ask(follow);
+    const Answer second = answer_to(service, follow);
     expect(second.stats.cached_tokens >= n_live - 1, "a follow-up costs its new tokens");
     expect(second.stats.cached_tokens + 10 <= 340, "... and those it costs");
     expect(service.hash->rows() - before <= 11 + 5 * 30, "... counted at the backend");
@@ -269,12 +169,13 @@ void check_follow_up() {
     Ask rewritten = first;  // the template dropped the answer
     rewritten.tokens.resize(295);
     rewritten.tokens[294] = (rewritten.tokens[294] + 1) % 6;
-    expect(service.ask(rewritten).stats.cached_tokens == 290, "the last boundary is the fallback");
+    expect(answer_to(service, rewritten).stats.cached_tokens == 290,
+           "the last boundary is the fallback");
     Ask other = first;
     other.tokens.resize(250);
     other.boundaries = {200};
     other.tokens[249] = (other.tokens[249] + 1) % 6;
-    expect(service.ask(other).stats.cached_tokens == 200, "a common start is shared");
+    expect(answer_to(service, other).stats.cached_tokens == 200, "a common start is shared");
 }
 
 // A prefix that one conversation is reading is read once, also without a boundary at its end.
@@ -342,10 +243,10 @@ void check_rejection_is_reproducible() {
     ask.max_tokens = 200;
     ask.draft = 3;
     Service one(small_engine(1, 40, 4)), crowd(small_engine(4, 40, 4));
-    const Answer expected = one.ask(ask);
+    const Answer expected = answer_to(one, ask);
     std::vector<uint64_t> ids;
     for (int i = 0; i < 4; ++i)
-        ids.push_back(crowd.submit(ask));
+        ids.push_back(crowd.submit(request_of(ask)));
     for (uint64_t id : ids)
         expect(crowd.wait(id).tokens == expected.tokens, "one draft plan and seed, same tokens");
     int32_t drafted = 0, accepted = 0;
@@ -384,9 +285,9 @@ void check_stop_strings() {
         ask.tokens = random_tokens(random, 5);
         ask.temperature = 1.5f;
         ask.max_tokens = 30;
-        const Answer whole = service.ask(ask);
+        const Answer whole = answer_to(service, ask);
         ask.stops = sets[static_cast<size_t>(i) % sets.size()];
-        const Answer stopped = service.ask(ask);
+        const Answer stopped = answer_to(service, ask);
         const std::string expected = cut_at_stop(whole.text, ask.stops);
         expect(stopped.text == expected, "text before the stop string");
         expect((stopped.finish == OJ_FINISH_STRING) == (expected.size() < whole.text.size()),
@@ -486,20 +387,20 @@ void check_errors() {
     Ask ask;
     ask.tokens.assign(512, 1);
     expect_error(OJ_ERR_CONTEXT, "the prompt has 512 tokens, but the context is 512",
-                 [&] { service.submit(ask); });
+                 [&] { service.submit(request_of(ask)); });
     ask.tokens = {1, 12};
-    expect_error(OJ_ERR_INVALID, "tokens[1] is 12", [&] { service.submit(ask); });
+    expect_error(OJ_ERR_INVALID, "tokens[1] is 12", [&] { service.submit(request_of(ask)); });
     ask.tokens.clear();
-    expect_error(OJ_ERR_INVALID, "empty", [&] { service.submit(ask); });
+    expect_error(OJ_ERR_INVALID, "empty", [&] { service.submit(request_of(ask)); });
     ask.tokens = {1};
     ask.temperature = NAN;
-    expect_error(OJ_ERR_INVALID, "sampling.temperature", [&] { service.submit(ask); });
+    expect_error(OJ_ERR_INVALID, "sampling.temperature", [&] { service.submit(request_of(ask)); });
     ask.temperature = 0;
     ask.deadline_us = 1;
-    expect(service.ask(ask).finish == OJ_FINISH_DEADLINE, "a deadline ends a request");
+    expect(answer_to(service, ask).finish == OJ_FINISH_DEADLINE, "a deadline ends a request");
     ask.deadline_us = 0;
     ask.max_tokens = 100000;
-    expect(service.ask(ask).stats.generated == 511, "max_tokens is clamped to the context");
+    expect(answer_to(service, ask).stats.generated == 511, "max_tokens is clamped to the context");
     service.check_idle();
 
     oj_engine_options options = small_engine(2, 8, 4);
@@ -514,11 +415,11 @@ void check_fault() {
     ask.max_tokens = 0;
     std::vector<uint64_t> ids;
     for (int i = 0; i < 4; ++i)
-        ids.push_back(service.submit(ask));
+        ids.push_back(service.submit(request_of(ask)));
     service.hash->faulty = true;
     for (uint64_t id : ids)
         expect(service.wait(id).finish == OJ_FINISH_ERROR, "a fault ends every request");
-    expect_error(OJ_ERR_FAULT, "injected", [&] { service.submit(ask); });
+    expect_error(OJ_ERR_FAULT, "injected", [&] { service.submit(request_of(ask)); });
     expect_error(OJ_ERR_FAULT, "injected", [&] { service.engine->check_health(); });
     service.engine->stop();
     oj_event event;
@@ -583,6 +484,5 @@ int main(int argc, char** argv) {
     check_errors();
     check_fault();
     check_threads();
-    if (failures == 0) std::puts("ok");
-    return failures == 0 ? 0 : 1;
+    return report();
 }
