@@ -10,15 +10,16 @@ namespace oj::cuda {
 // Norm and partial rotation of one head by one warp, in place in shared memory; pairs
 // (d, d + rope_dim / 2).
 OJ_DEVICE void norm_and_rotate(const Context& c, const float* weight, int r, float* head) {
+    int lane = lane_index();
     int dim = c.dims.head_dim, half = c.dims.rope_dim / 2;
     float squares = sum_squares(head, dim);
     float scale = inverse_sqrt(squares / static_cast<float>(dim) + c.dims.rms_eps);
-    for (int d = lane_index(); d < dim; d += warp_lanes)
+    for (int d = lane; d < dim; d += warp_lanes)
         head[d] = head[d] * scale * weight[d];
     warp_sync();
     const float* cosines = c.scratch.rotation + static_cast<int64_t>(r) * c.dims.rope_dim;
     const float* sines = cosines + half;
-    for (int d = lane_index(); d < half; d += warp_lanes) {
+    for (int d = lane; d < half; d += warp_lanes) {
         float low = head[d], high = head[d + half];
         head[d] = fmaf(low, cosines[d], -(high * sines[d]));
         head[d + half] = fmaf(low, sines[d], high * cosines[d]);
@@ -27,11 +28,12 @@ OJ_DEVICE void norm_and_rotate(const Context& c, const float* weight, int r, flo
 }
 
 OJ_DEVICE void store_query(const Context& c, const Run& run, int r, int head, const float* query) {
+    int lane = lane_index();
     int dim = c.dims.head_dim;
     float scale = 1.0f / sqrtf(static_cast<float>(dim));
     int64_t at = (static_cast<int64_t>(r) * c.dims.n_heads + head) * dim;
     if (c.kv.codec != OJ_KV_Q8_0) {
-        for (int d = lane_index(); d < dim; d += warp_lanes)
+        for (int d = lane; d < dim; d += warp_lanes)
             c.scratch.query[at + d] = query[d] * scale;
         return;
     }
@@ -39,24 +41,24 @@ OJ_DEVICE void store_query(const Context& c, const Run& run, int r, int head, co
     int column = in_group * per_kv + head % per_kv;
     int8_t* codes = c.scratch.query_codes +
                     query_group_at(c.dims, r - in_group, head / per_kv, column / column_rows);
-    for (int d = lane_index(); d < dim; d += warp_lanes) {
+    for (int d = lane; d < dim; d += warp_lanes) {
         float x = query[d] * scale;
         int magnitude = warp_max(static_cast<int>(float_to_bits(x) & 0x7fffffffu));
         float largest = bits_to_float(static_cast<uint32_t>(magnitude));
         int code = quantize_code(x, quantize16_factor(largest));
         codes[query_code_at(column % column_rows, d, 0)] = static_cast<int8_t>(code16_high(code));
         codes[query_code_at(column % column_rows, d, 1)] = static_cast<int8_t>(code16_low(code));
-        if (lane_index() == 0)
-            c.scratch.query_scales[(at + d) / kv_group] = quantize16_scale(largest);
+        if (lane == 0) c.scratch.query_scales[(at + d) / kv_group] = quantize16_scale(largest);
     }
 }
 
 // One head of a row into its page.
 OJ_DEVICE void store_kv(const Context& c, bool is_key, uint8_t* block, int position,
                         const float* x) {
+    int lane = lane_index();
     int dim = c.dims.head_dim;
     uint8_t* codes = block + kv_scales_bytes(c.kv.codec, dim);
-    for (int d = lane_index(); d < dim; d += warp_lanes) {
+    for (int d = lane; d < dim; d += warp_lanes) {
         if (c.kv.codec != OJ_KV_Q8_0) {
             int at = is_key ? d * kv_page + position : position * dim + d;
             reinterpret_cast<uint16_t*>(codes)[at] = kv_half(x[d]);
@@ -68,7 +70,7 @@ OJ_DEVICE void store_kv(const Context& c, bool is_key, uint8_t* block, int posit
         uint16_t scale = kv_scale(largest);
         int at = is_key ? key_code_at(position, d, dim) : value_code_at(position, d);
         reinterpret_cast<int8_t*>(codes)[at] = static_cast<int8_t>(kv_code(x[d], kv_factor(scale)));
-        if (lane_index() == 0)
+        if (lane == 0)
             reinterpret_cast<uint16_t*>(block)[kv_scale_at(position, d / kv_group)] = scale;
     }
 }
@@ -168,8 +170,9 @@ struct SplitTotal {
 // weights of all are known before the two chains of sums.
 OJ_DEVICE void fold_splits(const float* parts, int stride, int first, int n, int d,
                            SplitTotal* total) {
+    int lane = lane_index();
     for (int begin = 0; begin < n; begin += warp_lanes) {
-        int count = n - begin < warp_lanes ? n - begin : warp_lanes, lane = lane_index();
+        int count = n - begin < warp_lanes ? n - begin : warp_lanes;
         const float* from = parts + static_cast<int64_t>(begin) * stride;
         float out[warp_lanes];
         OJ_UNROLL_ALL

@@ -28,7 +28,8 @@ struct TileState {
 
 // Scores become weights, those of invisible positions 0; visible > 0.
 OJ_DEVICE void softmax_tile(float (&scores)[2], int visible, TileState* state) {
-    bool sees[2] = {lane_index() < visible, lane_index() + warp_lanes < visible};
+    int lane = lane_index();
+    bool sees[2] = {lane < visible, lane + warp_lanes < visible};
     float largest = state->largest;
     for (int i = 0; i < 2; ++i)
         largest = sees[i] && scores[i] > largest ? scores[i] : largest;
@@ -110,8 +111,8 @@ template <int dim, int max_columns>
 OJ_DEVICE void tile_scores(const Context& c, const SplitShared& shared, const SplitItem& item,
                            const uint8_t* keys) {
     constexpr int own = (max_columns + 1) / 2, groups = dim / kv_group;
-    int m = warp_index() % 4, parity = warp_index() / 4;
-    int g = lane_index() / 4, t = lane_index() % 4;
+    int warp = warp_index(), m = warp % 4, parity = warp / 4;
+    int lane = lane_index(), g = lane / 4, t = lane % 4;
     const uint16_t* scales = reinterpret_cast<const uint16_t*>(keys) + m * 16 + g;
     const uint8_t* codes = keys + kv_scales_bytes(OJ_KV_Q8_0, dim) + m * groups * 512;
     const int8_t* queries = c.scratch.query_codes + query_group_at(c.dims, item.group.first_row,
@@ -119,7 +120,7 @@ OJ_DEVICE void tile_scores(const Context& c, const SplitShared& shared, const Sp
     float score[own][4] = {};
     OJ_UNROLL(2)
     for (int group = 0; group < groups; ++group) {
-        Words4 a = load16(codes + group * 512 + lane_index() * 16);
+        Words4 a = load16(codes + group * 512 + lane * 16);
         const uint32_t key[4] = {a.x, a.y, a.z, a.w};
         float scale[2] = {load_half(scales[group * kv_page]),
                           load_half(scales[group * kv_page + 8])};
@@ -127,8 +128,7 @@ OJ_DEVICE void tile_scores(const Context& c, const SplitShared& shared, const Sp
         for (int i = 0; i < own; ++i) {
             int column = 2 * i + parity;
             if (column >= item.n_columns) continue;
-            Words4 b = load16(queries + column * (column_rows * dim * 2) + group * 512 +
-                              lane_index() * 16);
+            Words4 b = load16(queries + column * (column_rows * dim * 2) + group * 512 + lane * 16);
             const uint32_t high_codes[2] = {b.x, b.y}, low_codes[2] = {b.z, b.w};
             int32_t high[4] = {}, low[4] = {};
             mma_s8_k32(high, key, high_codes);
@@ -227,12 +227,12 @@ struct TileValues {
 
 template <int dim>
 OJ_DEVICE TileValues load_values(const uint8_t* values) {
-    int group = warp_index() % (dim / kv_group), t = lane_index() % 4;
+    int group = warp_index() % (dim / kv_group), lane = lane_index(), t = lane % 4;
     const uint8_t* codes = values + kv_scales_bytes(OJ_KV_Q8_0, dim) + group * 2048;
     TileValues tile;
     for (int m = 0; m < 2; ++m) {
         for (int step = 0; step < 2; ++step) {
-            Words4 a = load16(codes + (2 * m + step) * 512 + lane_index() * 16);
+            Words4 a = load16(codes + (2 * m + step) * 512 + lane * 16);
             tile.codes[m][step][0] = a.x;
             tile.codes[m][step][1] = a.y;
             tile.codes[m][step][2] = a.z;
@@ -362,6 +362,7 @@ OJ_DEVICE void attend_split(const Context& c, const Grid& grid, const Phase& p,
 
 OJ_DEVICE void attend_query(const Context& c, const Phase& p, const StepView& view, int r, int head,
                             int split, float* weights) {
+    int lane = lane_index();
     int dim = c.dims.head_dim, kv_head = head / (c.dims.n_heads / c.dims.n_kv_heads);
     const Row& row = view.rows[r];
     const int32_t* pages = view.pages + view.runs[row.run].first_page;
@@ -380,7 +381,7 @@ OJ_DEVICE void attend_query(const Context& c, const Phase& p, const StepView& vi
             float sum[2] = {};
             for (int d = group; d < group + kv_group; ++d) {
                 for (int i = 0; i < 2; ++i) {
-                    float key = load_half(keys[d * kv_page + i * warp_lanes + lane_index()]);
+                    float key = load_half(keys[d * kv_page + i * warp_lanes + lane]);
                     sum[i] = fmaf(query[d], key, sum[i]);
                 }
             }
@@ -388,12 +389,12 @@ OJ_DEVICE void attend_query(const Context& c, const Phase& p, const StepView& vi
                 scores[i] = scores[i] + sum[i];
         }
         softmax_tile(scores, visible, &state);
-        weights[lane_index()] = scores[0];
-        weights[lane_index() + warp_lanes] = scores[1];
+        weights[lane] = scores[0];
+        weights[lane + warp_lanes] = scores[1];
         warp_sync();
         OJ_UNROLL_ALL
         for (int i = 0; i < max_head_dim / warp_lanes; ++i) {
-            int d = i * warp_lanes + lane_index();
+            int d = i * warp_lanes + lane;
             if (d >= dim) break;
             out[i] *= state.keep;
             for (int j = 0; j < visible; ++j)
@@ -402,13 +403,13 @@ OJ_DEVICE void attend_query(const Context& c, const Phase& p, const StepView& vi
         warp_sync();
     }
     float* to = partial_of(c, p, view, r, head, split);
-    if (lane_index() == 0) {
+    if (lane == 0) {
         to[0] = state.largest;
         to[1] = state.sum;
     }
     OJ_UNROLL_ALL
     for (int i = 0; i < max_head_dim / warp_lanes; ++i) {
-        int d = i * warp_lanes + lane_index();
+        int d = i * warp_lanes + lane;
         if (d < dim) to[2 + d] = out[i];
     }
 }

@@ -105,6 +105,7 @@ OJ_DEVICE void conv_silu(const DeltaRun& d, int row, int first, float (&out)[n])
 template <int dim>
 OJ_DEVICE void mix_head(const DeltaRun& d, int row, int first, float scale, float* to,
                         float* record) {
+    int lane = lane_index();
     using Shape = DeltaShape<dim>;
     float v[Shape::head_terms];
     conv_silu(d, row, first, v);
@@ -113,7 +114,7 @@ OJ_DEVICE void mix_head(const DeltaRun& d, int row, int first, float scale, floa
         squares = fmaf(v[i], v[i], squares);
     float factor = inverse_sqrt(warp_sum(squares) + d.c.dims.rms_eps) * scale;
     for (int i = 0; i < Shape::head_terms; ++i) {
-        int k = i * warp_lanes + lane_index();
+        int k = i * warp_lanes + lane;
         float value = v[i] * factor;
         to[Shape::chain_index(k)] = value;
         if (record != nullptr) record[first + k] = value;
@@ -125,6 +126,7 @@ OJ_DEVICE void mix_head(const DeltaRun& d, int row, int first, float scale, floa
 template <int dim>
 OJ_DEVICE void mix_row(const DeltaRun& d, int row, int job, int head, int part,
                        typename DeltaShape<dim>::Token* token) {
+    int lane = lane_index();
     using Shape = DeltaShape<dim>;
     const Dims& dims = d.c.dims;
     bool is_draft = row >= d.run.n_certain;
@@ -142,7 +144,7 @@ OJ_DEVICE void mix_row(const DeltaRun& d, int row, int job, int head, int part,
     float v[Shape::columns / warp_lanes];
     conv_silu(d, row, first, v);
     for (int i = 0; i < Shape::columns / warp_lanes; ++i) {
-        int column = i * warp_lanes + lane_index();
+        int column = i * warp_lanes + lane;
         token->value[column] = v[i];
         if (record != nullptr) record[first + column] = v[i];
     }
@@ -152,16 +154,17 @@ OJ_DEVICE void mix_row(const DeltaRun& d, int row, int job, int head, int part,
 template <int dim>
 OJ_DEVICE void replay_row(const DeltaRun& d, int row, int job, int head, int part,
                           typename DeltaShape<dim>::Token* token) {
+    int lane = lane_index();
     using Shape = DeltaShape<dim>;
     const Dims& dims = d.c.dims;
     const float* mixed = d.recorded(row) + dims.conv_channels();
     if (job == 1) {
         const float* key = mixed + dims.k_channels() + head % dims.n_k_heads * dim;
-        for (int k = lane_index(); k < dim; k += warp_lanes)
+        for (int k = lane; k < dim; k += warp_lanes)
             token->key[Shape::chain_index(k)] = key[k];
     } else if (job == 2) {
         const float* value = mixed + 2 * dims.k_channels() + head * dim + part * Shape::columns;
-        for (int i = lane_index(); i < Shape::columns; i += warp_lanes)
+        for (int i = lane; i < Shape::columns; i += warp_lanes)
             token->value[i] = value[i];
     }
 }

@@ -81,6 +81,7 @@ OJ_DEVICE float sum_squares(const float* x, int n) {
 template <class Fill, class Emit>
 OJ_DEVICE void norm_row(const Grid& grid, int n, float eps, const float* weight, Fill fill,
                         Emit emit) {
+    int lane = lane_index();
     uint8_t* shared = grid.shared;
     float* scale = take_shared<float>(shared, 1);
     float* row = take_shared<float>(shared, n);
@@ -88,12 +89,12 @@ OJ_DEVICE void norm_row(const Grid& grid, int n, float eps, const float* weight,
     block_sync();
     if (warp_index() == 0) {
         float squares = sum_squares(row, n);
-        if (lane_index() == 0) *scale = inverse_sqrt(squares / static_cast<float>(n) + eps);
+        if (lane == 0) *scale = inverse_sqrt(squares / static_cast<float>(n) + eps);
     }
     block_sync();
     for (int first = warp_index() * piece_columns; first < n;
          first += block_warps * piece_columns) {
-        int column = first + lane_index() * lane_columns;
+        int column = first + lane * lane_columns;
         float v[lane_columns] = {}, w[lane_columns];
         if (column < n) {
             load_floats<lane_columns>(row + column, v);
@@ -109,13 +110,14 @@ OJ_DEVICE void norm_row(const Grid& grid, int n, float eps, const float* weight,
 // Columns [first, first + n) of a token's embedding by one warp, n at most 256.
 OJ_DEVICE void load_embedding(const Context& c, const Grid& grid, int token, int first, int n,
                               float* out) {
+    int lane = lane_index();
     BlockType type = static_cast<BlockType>(c.embed_type);
     int64_t row_bytes = c.embed_row_bytes;  // of n_embd columns
     const uint8_t* blocks = c.embed + token * row_bytes + row_bytes * first / c.dims.n_embd;
     int bytes = static_cast<int>(row_bytes * n / c.dims.n_embd);
     if (bytes <= staged_bytes) {  // lanes share blocks, which come from the host once
         uint8_t* staged = grid.shared + phase_shared_bytes - (warp_index() + 1) * staged_bytes;
-        for (int i = 2 * lane_index(); i < bytes; i += 2 * warp_lanes) {
+        for (int i = 2 * lane; i < bytes; i += 2 * warp_lanes) {
             *reinterpret_cast<uint16_t*>(staged + i) =
                 *reinterpret_cast<const uint16_t*>(blocks + i);
         }
@@ -123,7 +125,7 @@ OJ_DEVICE void load_embedding(const Context& c, const Grid& grid, int token, int
         warp_sync();
     }
     OJ_UNROLL(1)  // code of every type
-    for (int i = lane_index(); i < n; i += warp_lanes)
+    for (int i = lane; i < n; i += warp_lanes)
         out[i] = element_value(type, blocks, i);
     warp_sync();
 }
@@ -159,19 +161,20 @@ OJ_DEVICE void phase_embed(const Context& c, const Grid& grid, const Phase&) {
 // row = x of row r, to which `out` is added first if `adds`. All of a thread's columns are loaded
 // together, segment by segment: one block a row has to hide the memory's latency by itself.
 OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
+    int thread = thread_index();
     constexpr int strips = (max_norm_columns + 4 * block_threads - 1) / (4 * block_threads);
     int n = c.dims.n_embd;
     float* x = c.scratch.x + static_cast<int64_t>(r) * n;
     float v[strips][4], sum[strips][4] = {};
     for (int i = 0; i < strips; ++i) {
-        int k = 4 * (thread_index() + i * block_threads);
+        int k = 4 * (thread + i * block_threads);
         if (k < n) load_floats<4>(x + k, v[i]);
     }
     OJ_UNROLL(3)
     for (int s = 0; s < (adds ? c.scratch.out.n_segments : 0); ++s) {
         const float* part = c.scratch.out.at(s, r);
         for (int i = 0; i < strips; ++i) {
-            int k = 4 * (thread_index() + i * block_threads);
+            int k = 4 * (thread + i * block_threads);
             float add[4] = {};
             if (k < n) load_floats<4>(part + k, add);
             for (int j = 0; j < 4; ++j)
@@ -179,7 +182,7 @@ OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
         }
     }
     for (int i = 0; i < strips; ++i) {
-        int k = 4 * (thread_index() + i * block_threads);
+        int k = 4 * (thread + i * block_threads);
         if (k >= n) continue;
         for (int j = 0; adds && j < 4; ++j)
             v[i][j] += sum[i][j];
@@ -221,11 +224,12 @@ OJ_DEVICE void phase_head_input(const Context& c, const Grid& grid, const Phase&
 }
 
 OJ_DEVICE void phase_act_input(const Context& c, const Grid& grid, const Phase& p) {
+    int lane = lane_index();
     int cols = c.dims.n_ff, pieces = (cols + piece_columns - 1) / piece_columns;
     int items = view_of(c, p).n_rows * pieces;
     for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
         int r = item / pieces, first = item % pieces * piece_columns;
-        int column = first + lane_index() * lane_columns;
+        int column = first + lane * lane_columns;
         float gate[lane_columns] = {}, up[lane_columns] = {};
         if (column < cols) {
             sum_segments<lane_columns>(c.scratch.gate, r, column, gate);
