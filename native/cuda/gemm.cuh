@@ -41,12 +41,15 @@ OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, ui
     if constexpr (f.code_bits == 8) {
         Words4 second = load16(codes + chunk_code_bytes + lane * 16);
         const uint32_t more[4] = {second.x, second.y, second.z, second.w};
+        OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
             a[0][i] = words[i];
             a[1][i] = more[i];
         }
     } else if constexpr (f.lookup) {
+        OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
+            OJ_UNROLL_ALL
             for (int s = 0; s < 2; ++s) {
                 // iq4_value() of four nibbles: both halves of the table, then a choice by bit 3.
                 uint32_t nibbles = words[i] >> (16 * s);
@@ -57,6 +60,7 @@ OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, ui
             }
         }
     } else {
+        OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
             a[0][i] = words[i] << 4 & 0xf0f0f0f0u;
             a[1][i] = words[i] & 0xf0f0f0f0u;
@@ -64,6 +68,7 @@ OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, ui
     }
     if constexpr (f.high_bits == 1) {
         uint32_t bits = load4(low + lane * 4);
+        OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
             a[0][i] |= bits << (3 - i) & 0x08080808u;
             a[1][i] |= bits >> (1 + i) & 0x08080808u;
@@ -71,6 +76,7 @@ OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, ui
     }
     if constexpr (f.high_bits == 2) {
         Words2 bits = load8(low + lane * 8);
+        OJ_UNROLL_ALL
         for (int s = 0; s < 2; ++s) {
             uint32_t word = s == 0 ? bits.x : bits.y;
             a[s][0] |= word << 2 & 0x0c0c0c0cu;
@@ -121,6 +127,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     int32_t sum[groups][4] = {};
     HeaderRow rows[2];
     if constexpr (f.has_mins) {
+        OJ_UNROLL_ALL
         for (int r = 0; r < 2; ++r)
             rows[r] = load_header(block + sides_at(f, n) + (2 * x.g + r) * sizeof(Header));
     }
@@ -135,18 +142,21 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
         int32_t scales[2][4];  // [row][sub-block of the chunk]
         const uint8_t* sides = block + sides_at(f, n) + c * scales_bytes(f);
         if constexpr (f.has_mins) {
+            OJ_UNROLL_ALL
             for (int r = 0; r < 2; ++r) {
                 scales[r][0] = byte_of<false>(rows[r].even, c);
                 scales[r][1] = byte_of<false>(rows[r].odd, c);
             }
         } else if constexpr (f.sub == 16) {
             Words2 words = load8(sides + x.g * 8);
+            OJ_UNROLL_ALL
             for (int i = 0; i < 4; ++i) {
                 scales[0][i] = byte_of<true>(words.x, i);
                 scales[1][i] = byte_of<true>(words.y, i);
             }
         } else {
             uint32_t word = load4(sides + x.g * 4);
+            OJ_UNROLL_ALL
             for (int i = 0; i < 4; ++i)
                 scales[i / 2][i % 2] = byte_of<true>(word, i);
         }
@@ -154,16 +164,20 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
         for (int j = 0; j < groups; ++j) {
             Words4 q = load16(input.codes256 + x.codes(index * n / 2 + c, first_group + j));
             const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
+            OJ_UNROLL_ALL
             for (int s = 0; s < 2; ++s) {
                 int32_t dot[4];
                 if constexpr (f.sub == 16) {
+                    OJ_UNROLL_ALL
                     for (int half = 0; half < 2; ++half) {
                         product_k16<is_signed>(dot, a[s] + 2 * half, b[s][half], 0);
+                        OJ_UNROLL_ALL
                         for (int i = 0; i < 4; ++i)
                             sum[j][i] += dot[i] * scales[i / 2][2 * s + half];
                     }
                 } else {
                     product_k32<is_signed>(dot, a[s], b[s], 0);
+                    OJ_UNROLL_ALL
                     for (int i = 0; i < 4; ++i)
                         sum[j][i] += dot[i] * scales[i / 2][s];
                 }
@@ -172,6 +186,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     }
     float d[2], dmin[2];
     if constexpr (f.has_mins) {
+        OJ_UNROLL_ALL
         for (int r = 0; r < 2; ++r) {
             d[r] = load_scale<type>(rows[r].halves & 0xffff);
             dmin[r] = load_half(static_cast<uint16_t>(rows[r].halves >> 16));
@@ -183,12 +198,14 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     }
     OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j) {
+        OJ_UNROLL_ALL
         for (int k = 0; k < 2; ++k) {
             int row = x.result_row(first_group + j, k);
             float scale = input.scales256[input_scale(row, index)];
             Words4 sums;
             if constexpr (f.has_mins)
                 sums = load16(input.sums32 + input_sum32(row, index * super_group));
+            OJ_UNROLL_ALL
             for (int r = 0; r < 2; ++r) {
                 float product = static_cast<float>(sum[j][2 * r + k]);
                 float p;
@@ -220,7 +237,9 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
         load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
                          x.lane, a);
         float d[2][2], m[2][2];  // [step][row]
-        for (int s = 0; s < 2 && 2 * c + s < n; ++s) {
+        OJ_UNROLL_ALL
+        for (int s = 0; s < 2; ++s) {
+            if (2 * c + s >= n) break;
             int at = (2 * c + s) * tile_rows * 2 + x.g * 4;
             uint32_t halves = load4(block + d_at(f, n) + at);
             d[s][0] = load_scale<type>(halves & 0xffff);
@@ -240,11 +259,13 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
                 if (2 * c + s >= n) break;
                 int32_t dot[4];
                 product_k32<is_signed>(dot, a[s], b[s], magic_int);
+                OJ_UNROLL_ALL
                 for (int k = 0; k < 2; ++k) {
                     int at = input_scale(x.result_row(first_group + j, k), first + 2 * c + s);
                     float scale = input.scales32[at];
                     float sum = 0;
                     if constexpr (f.has_m) sum = static_cast<float>(input.sums[at]);
+                    OJ_UNROLL_ALL
                     for (int r = 0; r < 2; ++r) {
                         float product = from_magic(dot[2 * r + k]);
                         float p;
@@ -363,14 +384,17 @@ OJ_DEVICE void multiply_float(const Input& input, const InputLane& x, int first,
                 OJ_UNROLL(4)
                 for (int column = segment + x.lane; column < end; column += warp_lanes) {
                     float weight = load_weight<type>(weights, column);
+                    OJ_UNROLL_ALL
                     for (int i = 0; i < together; ++i) {
                         int64_t at = static_cast<int64_t>(row + i) * x.cols + column;
                         acc[i] = fmaf(weight, input.values[at], acc[i]);
                     }
                 }
+                OJ_UNROLL_ALL
                 for (int i = 0; i < together; ++i)
                     total[i] = total[i] + warp_sum(acc[i]);
             }
+            OJ_UNROLL_ALL
             for (int i = 0; i < together; ++i) {
                 if (x.lane == i && row + i < x.n_rows) *target.at(row + i, o) = total[i];
             }
@@ -383,7 +407,7 @@ OJ_DEVICE void multiply_float(const Input& input, const InputLane& x, int first,
 OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit, const InputLane& x,
                              Stream& stream) {
     const Matrix& m = p.matrices[unit.matrix];
-    const Input& input = c.scratch.input;
+    const Input input = c.scratch.input;  // in registers
     int first = unit.segment * k_segment;
     int last = m.n_segments == 1 || first + k_segment > m.cols ? m.cols : first + k_segment;
     Product product = product_of(const_cast<Scratch&>(c.scratch), p.targets[unit.matrix]);
