@@ -15,6 +15,7 @@ constexpr int kMaxWrites = 2;            // at once; what comes while they last 
 constexpr size_t kMaxLoads = 2;          // being read, or read and not fetched yet
 constexpr int64_t kLoadUs = 30'000'000;  // after which a file counts as lost
 constexpr int64_t kUnfetchedUs = 5'000'000;
+constexpr int64_t kRetryUs = 60'000'000;  // after a file that could not be written
 
 size_t common_length(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
     const size_t n = std::min(a.size(), b.size());
@@ -144,8 +145,8 @@ PrefixStore::Fetch PrefixStore::fetch_from_file(Kept& kept, size_t state, Spille
 void PrefixStore::start_load(const Kept& kept, size_t state) {
     const int32_t length = kept.saved.states[state].length;
     loads_.push_back({kept.id, length, now_us(), now_us(), false, std::nullopt});
-    worker_->post([this, id = kept.id, length, hash = kept.hashes[state],
-                   name = kept.file]() -> Worker::Result {
+    worker_->post_first([this, id = kept.id, length, hash = kept.hashes[state],
+                         name = kept.file]() -> Worker::Result {
         std::optional<SpilledPrefix> prefix;
         try {
             prefix = read_prefix(directory_->open(name), length, hash);
@@ -343,11 +344,11 @@ void PrefixStore::shrink() {
             }
         }
         if (!oldest || *used_ <= budget_ + in_flight) return;
-        if (!directory_ || (oldest->dirty && n_writes >= kMaxWrites)) {
-            drop(oldest->id);
-        } else if (!oldest->dirty) {
+        const bool can_write =
+            directory_ && n_writes < kMaxWrites && (!worker_ || now_us() >= retry_us_);
+        if (!oldest->dirty) {
             release_bytes(*oldest);
-        } else if (!write(*oldest)) {
+        } else if (!can_write || !write(*oldest)) {
             drop(oldest->id);
         }
     }
@@ -364,7 +365,10 @@ bool PrefixStore::write(Kept& kept) {
             return [this, id, changes, name, removed] { written(id, changes, name, removed); };
         } catch (const std::exception& error) {
             note_(std::string("a conversation is not kept: ") + error.what());
-            return [this, id] { drop(id); };
+            return [this, id] {
+                retry_us_ = now_us() + kRetryUs;
+                drop(id);
+            };
         }
     };
     if (worker_) {

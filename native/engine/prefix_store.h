@@ -130,6 +130,7 @@ private:
     const std::shared_ptr<std::atomic<int64_t>> used_;
     std::vector<std::unique_ptr<Kept>> kept_;
     std::vector<Load> loads_;
+    int64_t retry_us_ = 0;  // when memory may be written to files again
     uint64_t clock_ = 0;
     uint64_t last_id_ = 0;
     std::unique_ptr<Worker> worker_;  // the last member: its jobs use those above

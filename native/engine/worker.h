@@ -26,6 +26,13 @@ public:
         changed_.notify_one();
     }
 
+    // Before all others.
+    void post_first(Job job) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        jobs_.push_front(std::move(job));
+        changed_.notify_one();
+    }
+
     // What was found out since the last call.
     std::vector<Result> take_results() {
         std::lock_guard<std::mutex> lock(mutex_);

@@ -88,6 +88,8 @@ class _EngineCollector(Collector):
             ("kv_pages_running", "KV pages of running conversations", stats.pages_used),
             ("kv_pages_cached", "KV pages kept for reuse", stats.pages_cached),
             ("snapshots_used", "Recurrent states stored", stats.snapshots_used),
+            ("prefixes_kept", "Prefixes in host memory and files", stats.prefixes_kept),
+            ("host_cache_bytes", "Host memory that they take", stats.host_bytes),
             ("last_step_seconds", "Duration of the last step", stats.last_step_us / 1e6),
         ):
             yield GaugeMetricFamily(f"openjet_{name}", what, value=value)

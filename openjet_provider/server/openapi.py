@@ -57,9 +57,11 @@ _ERRORS = {
     "403": "A web page that may not use this server",
     "404": "No such model",
     "408": "The request's time is up",
+    "409": "The slot is busy",
     "413": "The body is too large",
     "429": "Too many requests; see Retry-After",
     "500": "The server failed",
+    "501": "The server was started without --state-dir",
     "503": "Loading, or shutting down; see Retry-After",
 }
 

@@ -31,8 +31,8 @@ def events(text: str) -> list[Any]:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    with Engine(MODEL, **OPTIONS) as opened:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with Engine(MODEL, **OPTIONS, state_dir=tmp_path_factory.mktemp("states")) as opened:
         yield opened
 
 

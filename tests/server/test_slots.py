@@ -119,7 +119,7 @@ async def test_only_files_of_the_directory(
     assert target.read_text() == "mine"
 
 
-async def test_bad_requests(connect: Connect, engine: Engine, saving: Engine) -> None:
+async def test_bad_requests(connect: Connect, saving: Engine) -> None:
     client = connect(saving)
     name = {"filename": "x"}
     for path, body in (
@@ -134,9 +134,15 @@ async def test_bad_requests(connect: Connect, engine: Engine, saving: Engine) ->
     ):
         response = await client.post(path, json=body)
         assert response.status_code == 400, (path, response.text)
-    response = await connect(engine).post("/slots/0?action=save", json=name)
-    assert response.status_code == 501
-    assert "--state-dir" in response.json()["error"]["message"]
+
+
+async def test_without_a_state_directory(connect: Connect) -> None:
+    with Engine(MODEL, **(OPTIONS | {"script": ()}), agents=2) as engine:
+        client = connect(engine)
+        response = await client.post("/slots/0?action=save", json={"filename": "x"})
+        assert response.status_code == 501
+        assert "--state-dir" in response.json()["error"]["message"]
+        assert (await client.post("/slots/0?action=erase")).json()["n_erased"] == 0
 
 
 async def test_a_file_of_something_else(connect: Connect, saving: Engine, tmp_path: Path) -> None:
