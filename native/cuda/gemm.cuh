@@ -311,9 +311,10 @@ OJ_DEVICE void put_segment(const InputLane& x, const UnitTarget& target, bool be
 
 // One unit of a quantised matrix: a tile's columns [first, last), from the stream.
 template <BlockType type, int groups>
-OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first, int last,
+OJ_DEVICE void multiply_packed(const Input& from, const InputLane& x, int first, int last,
                                Stream& stream, const UnitTarget& target) {
     constexpr TileFormat f = tile_format(type);
+    const Input input = from;  // its pointers, as far as they are used, in registers
     float acc[groups][4] = {};
     OJ_UNROLL(1)
     for (int column = first; column < last; column += super_group) {
@@ -407,7 +408,7 @@ OJ_DEVICE void multiply_float(const Input& input, const InputLane& x, int first,
 OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit, const InputLane& x,
                              Stream& stream) {
     const Matrix& m = p.matrices[unit.matrix];
-    const Input input = c.scratch.input;  // in registers
+    const Input& input = c.scratch.input;
     int first = unit.segment * k_segment;
     int last = m.n_segments == 1 || first + k_segment > m.cols ? m.cols : first + k_segment;
     Product product = product_of(const_cast<Scratch&>(c.scratch), p.targets[unit.matrix]);
@@ -447,10 +448,11 @@ OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit,
 }
 
 // Every warp multiplies its units, without waiting for other warps, with at least one row. `p` is
-// the multiply phase that the stream has come to.
-OJ_DEVICE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
+// the multiply phase that the warp's stream has come to.
+OJ_DEVICE void phase_multiply(const Context& c, Stream& kept, const Phase& p) {
     int lane = lane_index();
     InputLane x = {multiply_rows(c, p), p.matrices[0].cols, lane, lane / 4, lane % 4};
+    Stream stream = kept;
     while (!same_unit(stream.to_take.first, stream.to_take.end)) {
         Unit unit = stream.to_take.first;
         stream.to_take.first = next_unit(p, unit);
@@ -458,6 +460,7 @@ OJ_DEVICE void phase_multiply(const Context& c, Stream& stream, const Phase& p) 
         multiply_unit(c, p, unit, x, stream);
     }
     end_phase(stream);
+    keep_stream(stream, kept);
 }
 
 }  // namespace oj::cuda

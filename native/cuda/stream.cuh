@@ -18,6 +18,8 @@ struct Stretch {
     int left, block_bytes;
 };
 
+// Uniform in a warp. Between multiply phases it is kept in shared memory (keep_stream()), so that
+// other phases have the registers.
 struct Stream {
     // The ring: bytes of shared memory; a block never wraps, the rest of the ring is skipped.
     int ring_at, ring_bytes;
@@ -100,10 +102,17 @@ OJ_DEVICE void fill(Stream& s) {
     } while (s.next.left == 0 && look_ahead(s));
 }
 
+// Into shared memory that is the warp's own.
+OJ_DEVICE void keep_stream(const Stream& s, Stream& kept) {
+    warp_sync();
+    if (lane_index() == 0) kept = s;
+    warp_sync();
+}
+
 // ring_bytes of shared memory from ring_at on are all warps' rings; a warp's share holds at least
 // one block (largest_block_bytes).
-OJ_DEVICE Stream open_stream(const Schedule& schedule, const Grid& grid, int ring_at,
-                             int ring_bytes) {
+OJ_DEVICE void open_stream(const Schedule& schedule, const Grid& grid, int ring_at, int ring_bytes,
+                           Stream& kept) {
     Stream s = {};
     s.ring_bytes = ring_bytes / block_warps / 16 * 16;
     s.ring_at = ring_at + warp_index() * s.ring_bytes;
@@ -114,7 +123,7 @@ OJ_DEVICE Stream open_stream(const Schedule& schedule, const Grid& grid, int rin
     s.found_entry = s.entry;
     s.to_find = s.to_take;
     fill(s);
-    return s;
+    keep_stream(s, kept);
 }
 
 // To the next multiply phase, whose units are known before the grid's blocks meet.

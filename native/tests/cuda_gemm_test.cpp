@@ -234,9 +234,10 @@ public:
         Schedule schedule = {phases_.data(), sequence_.data(),
                              static_cast<int32_t>(sequence_.size())};
         uint32_t arrived = 0;
-        emulate(case_.n_blocks, case_.ring_bytes, seed, [&] {
+        emulate(case_.n_blocks, ring_at + case_.ring_bytes, seed, [&] {
             Grid grid = {block_index(), block_count(), nullptr};
-            Stream stream = open_stream(schedule, grid, 0, case_.ring_bytes);
+            Stream& stream = reinterpret_cast<Stream*>(shared_memory())[warp_index()];
+            open_stream(schedule, grid, ring_at, case_.ring_bytes, stream);
             uint32_t meetings = 0;
             for (size_t i = 0; i < phases_.size(); ++i) {
                 write_rows(c, grid, i);
@@ -252,6 +253,8 @@ public:
     }
 
 private:
+    static constexpr int ring_at = 2048;  // behind the warps' streams
+    static_assert(sizeof(Stream) * block_warps <= ring_at);
     static constexpr Target targets[4] = {Target::qkv, Target::gate, Target::up, Target::out};
 
     Phase make_phase(size_t i) const {
@@ -417,8 +420,13 @@ void test_steps(cpu::ThreadPool& pool) {
 
 int wrong_runs(Step& step) {
     int wrong = 0;
-    for (uint64_t seed = 0; seed < 8; ++seed)
-        wrong += !step.run_emulated(seed);
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+        try {
+            wrong += !step.run_emulated(seed);
+        } catch (const EmulationError&) {
+            ++wrong;
+        }
+    }
     return wrong;
 }
 
