@@ -312,7 +312,7 @@ OJ_DEVICE void put_segment(const InputLane& x, const UnitTarget& target, bool be
 // One unit of a quantised matrix: a tile's columns [first, last), from the stream.
 template <BlockType type, int groups>
 OJ_DEVICE void multiply_packed(const Input& from, const InputLane& x, int first, int last,
-                               Stream& stream, const UnitTarget& target) {
+                               Ring& ring, const UnitTarget& target) {
     constexpr TileFormat f = tile_format(type);
     const Input input = from;  // its pointers, as far as they are used, in registers
     float acc[groups][4] = {};
@@ -321,7 +321,7 @@ OJ_DEVICE void multiply_packed(const Input& from, const InputLane& x, int first,
         int n = (last - column) / 32;
         n = n < block_steps ? n : block_steps;
         int bytes = block_bytes(f, n);
-        const uint8_t* block = take_block(stream, bytes);
+        const uint8_t* block = take_block(ring, bytes);
         constexpr int at_once = groups <= 4 ? groups : 4;  // as registers allow
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; j += at_once) {
@@ -332,7 +332,7 @@ OJ_DEVICE void multiply_packed(const Input& from, const InputLane& x, int first,
                 add_block32<type, at_once>(block, n, input, x, column / 32, j, acc + j);
             }
         }
-        release(stream, bytes);
+        release(ring, bytes);
         int next = column + super_group;
         if (next % k_segment == 0 || next >= last)
             put_segment<groups>(x, target, next - first <= k_segment, acc);
@@ -342,19 +342,19 @@ OJ_DEVICE void multiply_packed(const Input& from, const InputLane& x, int first,
 // Numbers of column groups that are compiled: more of them for the types of common files.
 template <BlockType type>
 OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, int last,
-                             Stream& stream, const UnitTarget& target) {
+                             Ring& ring, const UnitTarget& target) {
     constexpr bool common = type == BlockType::Q4_K || type == BlockType::Q6_K;
     if constexpr (common) {
         if (x.n_rows <= column_rows)
-            return multiply_packed<type, 1>(input, x, first, last, stream, target);
+            return multiply_packed<type, 1>(input, x, first, last, ring, target);
     }
     if (x.n_rows <= 2 * column_rows)
-        return multiply_packed<type, 2>(input, x, first, last, stream, target);
+        return multiply_packed<type, 2>(input, x, first, last, ring, target);
     if constexpr (common) {
         if (x.n_rows <= 3 * column_rows)
-            return multiply_packed<type, 3>(input, x, first, last, stream, target);
+            return multiply_packed<type, 3>(input, x, first, last, ring, target);
     }
-    return multiply_packed<type, 8>(input, x, first, last, stream, target);
+    return multiply_packed<type, 8>(input, x, first, last, ring, target);
 }
 
 // ---- float weights: rows as in the file ----
@@ -406,7 +406,7 @@ OJ_DEVICE void multiply_float(const Input& input, const InputLane& x, int first,
 // ---- the phase ----
 
 OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit, const InputLane& x,
-                             Stream& stream) {
+                             Ring& ring) {
     const Matrix& m = p.matrices[unit.matrix];
     const Input& input = c.scratch.input;
     int first = unit.segment * k_segment;
@@ -419,25 +419,25 @@ OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit,
     const uint8_t* tile = m.data + unit.tile * m.tile_bytes;
     switch (static_cast<BlockType>(m.type)) {
         case BlockType::Q4_K:
-            return multiply_type<BlockType::Q4_K>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::Q4_K>(input, x, first, last, ring, target);
         case BlockType::Q5_K:
-            return multiply_type<BlockType::Q5_K>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::Q5_K>(input, x, first, last, ring, target);
         case BlockType::Q6_K:
-            return multiply_type<BlockType::Q6_K>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::Q6_K>(input, x, first, last, ring, target);
         case BlockType::IQ4_XS:
-            return multiply_type<BlockType::IQ4_XS>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::IQ4_XS>(input, x, first, last, ring, target);
         case BlockType::Q8_0:
-            return multiply_type<BlockType::Q8_0>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::Q8_0>(input, x, first, last, ring, target);
         case BlockType::Q4_0:
-            return multiply_type<BlockType::Q4_0>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::Q4_0>(input, x, first, last, ring, target);
         case BlockType::Q4_1:
-            return multiply_type<BlockType::Q4_1>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::Q4_1>(input, x, first, last, ring, target);
         case BlockType::Q5_0:
-            return multiply_type<BlockType::Q5_0>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::Q5_0>(input, x, first, last, ring, target);
         case BlockType::Q5_1:
-            return multiply_type<BlockType::Q5_1>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::Q5_1>(input, x, first, last, ring, target);
         case BlockType::IQ4_NL:
-            return multiply_type<BlockType::IQ4_NL>(input, x, first, last, stream, target);
+            return multiply_type<BlockType::IQ4_NL>(input, x, first, last, ring, target);
         case BlockType::F32:
             return multiply_float<BlockType::F32>(input, x, first, last, tile, target);
         case BlockType::F16:
@@ -449,18 +449,15 @@ OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit,
 
 // Every warp multiplies its units, without waiting for other warps, with at least one row. `p` is
 // the multiply phase that the warp's stream has come to.
-OJ_DEVICE void phase_multiply(const Context& c, Stream& kept, const Phase& p) {
+OJ_DEVICE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
     int lane = lane_index();
     InputLane x = {multiply_rows(c, p), p.matrices[0].cols, lane, lane / 4, lane % 4};
-    Stream stream = kept;
-    while (!same_unit(stream.to_take.first, stream.to_take.end)) {
-        Unit unit = stream.to_take.first;
-        stream.to_take.first = next_unit(p, unit);
-        fill(stream);
-        multiply_unit(c, p, unit, x, stream);
+    Ring ring = stream.ring;
+    for (Unit unit; take_unit(stream, p, unit);) {
+        fill(stream, ring);
+        multiply_unit(c, p, unit, x, ring);
     }
-    end_phase(stream);
-    keep_stream(stream, kept);
+    end_phase(stream, ring);
 }
 
 }  // namespace oj::cuda

@@ -336,6 +336,14 @@ OJ_DEVICE T warp_max(T value) {
     return value;
 }
 
+// Lane 0's write to shared memory that the warp's lanes have read before and will read.
+template <class T>
+OJ_DEVICE void keep(T& kept, const T& value) {
+    warp_sync();
+    if (lane_index() == 0) kept = value;
+    warp_sync();
+}
+
 // Takes `count` T from a piece of shared memory and moves past them, 16-byte aligned.
 template <class T>
 OJ_DEVICE T* take_shared(uint8_t*& at, int count) {
