@@ -67,6 +67,7 @@ class EngineOptions:
     memory_budget: int | None = None
     threads: int | None = None
     drafts: int | None = None
+    step_target_ms: float | None = None
     max_queue: int | None = None
     max_queue_client: int | None = None
     host_cache: int | None = None
@@ -95,6 +96,8 @@ class Engine:
         memory_budget: bytes for weights, states and pool together.
         threads: CPU threads (default one per core).
         drafts: draft tokens a step, 0-8 (default 2); they change speed, never tokens.
+        step_target_ms: how long a step that reads somebody's prompt beside others' decoding may
+            take (default 2.5 times a step that only decodes). One token of it is always read.
         max_queue, max_queue_client: requests that may wait (64), and of one client (16).
         host_cache: bytes of host memory for idle conversations that the pool has no room for
             (OPENJET_HOST_CACHE; default a quarter of what is free, at most 8 GB); 0 for none.
@@ -121,6 +124,7 @@ class Engine:
         memory_budget: int | None = None,
         threads: int | None = None,
         drafts: int | None = None,
+        step_target_ms: float | None = None,
         max_queue: int | None = None,
         max_queue_client: int | None = None,
         host_cache: int | None = None,
@@ -137,6 +141,7 @@ class Engine:
             memory_budget=memory_budget,
             threads=threads,
             drafts=drafts,
+            step_target_ms=step_target_ms,
             max_queue=max_queue,
             max_queue_client=max_queue_client,
             host_cache=host_cache,
@@ -295,6 +300,7 @@ def resolve_options(asked: EngineOptions) -> EngineOptions:
         memory_budget=_whole("memory_budget", asked.memory_budget, 1, 1 << 60, None),
         threads=_whole("threads", asked.threads, 0, 256, 0),
         drafts=_whole("drafts", asked.drafts, 0, 8, defaults.DRAFTS),
+        step_target_ms=_milliseconds("step_target_ms", asked.step_target_ms),
         max_queue=max_queue,
         max_queue_client=_whole(
             "max_queue_client", asked.max_queue_client, 1, max_queue, client_default
@@ -325,6 +331,12 @@ def _whole(
         return default
     if not low <= value <= high:
         raise InvalidRequestError(f"{name}={value} is out of range: give {low} to {high}")
+    return value
+
+
+def _milliseconds(name: str, value: float | None) -> float | None:
+    if value is not None and not 0.001 <= value <= 1e6:
+        raise InvalidRequestError(f"{name}={value} is out of range: give 0.001 to 1000000")
     return value
 
 
@@ -390,6 +402,7 @@ class _Shared:
         packed.draft, packed.max_queue = options.drafts, options.max_queue
         packed.max_queue_client = options.max_queue_client
         packed.step_target = defaults.STEP_TARGET
+        packed.step_target_us = int((options.step_target_ms or 0) * 1000)
         packed.min_prompt_rows = defaults.MIN_PROMPT_ROWS
         backend = model.native.ffi.addressof(packed, "backend")
         backend.kind = getattr(lib, f"OJ_BACKEND_{self.backend.upper()}")

@@ -113,9 +113,10 @@ class Bench:
         alone = self._ask(key, messages)
         writer = _Writer(self.asker, messages, self.prompts.seed(key), self.sizes.context)
         reader_key = f"beside {round_} reader"
+        long_prompt = self._poem(reader_key, self.sizes.context)
         with writer:
             asked = time.perf_counter()
-            reader = self._ask(reader_key, self._poem(reader_key, self.sizes.context), 2)
+            reader = self._ask(reader_key, long_prompt, 2)
             first = asked + reader.first_s
             writer.wait_for_piece_after(first)
         if not (alone.visible and writer.answer.visible and reader.arrivals):
@@ -125,13 +126,16 @@ class Bench:
         seen = writer.answer
         last = min(first, seen.ended)  # it may have come to its end before
         tokens = seen.characters_between(asked, last) * per_character
-        ordinary, pause = statistics.median(alone.gaps()), max(seen.gaps(asked, last), default=0)
+        ordinary = max(statistics.median(alone.gaps()), 1e-9)
+        pauses = seen.gaps(asked, last) or [0.0]
         add = self.numbers.add
         add("beside", "alone", "tokens/s", alone.decode_speed)
         add("beside", "beside the prompt", "tokens/s", tokens / max(last - asked, 1e-9))
         add("beside", "longest pause alone", "s", max(alone.gaps()))
-        add("beside", "longest pause beside", "s", pause)
-        add("beside", "longest pause in ordinary gaps", "", pause / max(ordinary, 1e-9))
+        add("beside", "longest pause beside", "s", max(pauses))
+        add("beside", "median pause in ordinary gaps", "", statistics.median(pauses) / ordinary)
+        add("beside", "longest pause in ordinary gaps", "", max(pauses) / ordinary)
+        add("beside", "longest alone in ordinary gaps", "", max(alone.gaps()) / ordinary)
         add("beside", "first token of the long prompt", "s", reader.first_s)
         add("beside", "covered", "%", 100 * (last - asked) / (first - asked))
 

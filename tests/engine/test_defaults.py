@@ -22,6 +22,7 @@ def test_the_table_states_the_values_in_use(root: Path) -> None:
     assert table["kv"][0] == defaults.KV
     assert table["backend"][0] == defaults.BACKEND
     assert table["drafts"][0] == str(defaults.DRAFTS)
+    assert table["step_target_ms"][0].startswith(str(defaults.STEP_TARGET))
     assert table["max_queue"][0] == str(defaults.QUEUE)
     assert table["max_queue_client"][0] == str(defaults.QUEUE_CLIENT)
     assert f"at most {defaults.HOST_CACHE >> 30} GB" in table["host_cache"][0]

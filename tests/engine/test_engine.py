@@ -114,6 +114,7 @@ def test_the_environment_sets_what_was_not_said(monkeypatch: pytest.MonkeyPatch)
         ({"kv": "q4_0"}, "kv='q4_0'"),
         ({"context": 10_000_000}, "context=10000000"),
         ({"drafts": 9}, "drafts=9"),
+        ({"step_target_ms": 0}, "step_target_ms=0"),
         ({"backend": "vulkan"}, "'vulkan'"),
         ({"script": (ScriptRule(),)}, "scripted"),
     ],
