@@ -195,6 +195,10 @@ void PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source) {
 
 void PrefixStore::add(SavedConversation conversation) {
     collect();
+    const auto length = static_cast<int32_t>(conversation.tokens.size());
+    const Place known =
+        find(conversation.tokens, hash_prefixes(conversation.tokens), length, length);
+    if (known.kept && known.kept->in_memory()) return use(*known.kept);
     for (SavedState& state : conversation.states)
         state.bytes = counted(std::move(state.bytes), format_.state_bytes);
     for (StateBytes& page : conversation.pages)

@@ -47,6 +47,7 @@ public:
 
     // Keeps the whole of `tokens`, unless it is kept already. Takes only the bytes it lacks.
     void put(const Tokens& tokens, bool shared, PrefixSource& source);
+    // Keeps a whole conversation whose bytes are at hand.
     void add(SavedConversation conversation);
 
     // The longest kept prefix of at most `limit` tokens; 0: there is none.

@@ -7,26 +7,13 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 #include <fstream>
 #include <functional>
-#include <map>
-#include <random>
 
-#include "engine/engine.h"
-#include "gguf_builder.h"
-#include "hash_backend.h"
+#include "service.h"
 
 namespace oj::test {
 namespace {
-
-int failures = 0;
-
-void expect(bool holds, const std::string& what) {
-    if (holds) return;
-    ++failures;
-    std::printf("FAILED: %s\n", what.c_str());
-}
 
 void expect_error(int code, const std::string& part, const std::function<void()>& action) {
     try {
@@ -222,14 +209,14 @@ private:
     const int salt_;
 };
 
-std::vector<int32_t> text(int32_t n, int32_t salt = 0) {
-    std::vector<int32_t> tokens;
+Tokens text(int32_t n, int32_t salt = 0) {
+    Tokens tokens;
     for (int32_t i = 0; i < n; ++i)
         tokens.push_back(i < 64 ? i : i + salt);
     return tokens;
 }
 
-PrefixStore::Fetch wait_for(PrefixStore& store, const std::vector<int32_t>& tokens, int32_t length,
+PrefixStore::Fetch wait_for(PrefixStore& store, const Tokens& tokens, int32_t length,
                             SpilledPrefix* out) {
     const std::vector<uint64_t> hashes = hash_prefixes(tokens);
     for (int i = 0; i < 5000; ++i) {
@@ -242,7 +229,7 @@ PrefixStore::Fetch wait_for(PrefixStore& store, const std::vector<int32_t>& toke
 }
 
 void check_store_in_memory() {
-    const std::vector<int32_t> a = text(200), b = text(200, 1000);
+    const Tokens a = text(200), b = text(200, 1000);
     const int64_t page = kFormat.page_bytes, state = kFormat.state_bytes;
     std::vector<std::string> notes;
     PrefixStore store(kFormat, 6 * page + 3 * state, nullptr,
@@ -257,7 +244,7 @@ void check_store_in_memory() {
     expect(store.host_bytes() == 4 * page + 2 * state, "bytes add up");
     expect(store.longest(a, hash_prefixes(a), 199) == 100, "within the limit");
     expect(store.longest(b, hash_prefixes(b), 200) == 0, "other tokens");
-    std::vector<int32_t> forged = a;
+    Tokens forged = a;
     ++forged[120];
     expect(store.longest(forged, hash_prefixes(a), 200) == 100, "a hash alone is no match");
 
@@ -279,7 +266,7 @@ void check_store_in_memory() {
 void check_states_of_a_conversation() {
     PrefixStore store(kFormat, 1 << 20, nullptr, [](const std::string&) {});
     Source source;
-    const std::vector<int32_t> all = text(640);
+    const Tokens all = text(640);
     for (int32_t length = 50; length <= 600; length += 50)
         store.put({all.begin(), all.begin() + length}, length == 50, source);
     expect(store.n_prefixes() == 6, "six states");
@@ -297,7 +284,7 @@ void check_store_with_files() {
             kFormat, host_bytes, std::make_unique<StateDirectory>(folder.path, 1 << 20, kFormat),
             note);
     };
-    const std::vector<int32_t> a = text(200), b = text(300, 1000);
+    const Tokens a = text(200), b = text(300, 1000);
     Source source;
     {
         const auto store = open(0);
@@ -349,80 +336,31 @@ void check_store_with_files() {
 
 // ---------------------------------------------------------------- the engine
 
-std::shared_ptr<const Model> micro() {
-    static const Bytes bytes = micro_model().build();
-    static const auto model = std::make_shared<const Model>(load_bytes(bytes, "micro"));
-    return model;
+uint64_t submit(Service& service, const Tokens& tokens, int32_t draft) {
+    oj_request request = plain_request(tokens, 10);
+    const auto boundary = static_cast<int32_t>(tokens.size()) / 2;
+    request.boundaries = &boundary;
+    request.n_boundaries = 1;
+    request.draft = draft;
+    return service.submit(request);
 }
 
-struct Answer {
-    std::vector<int32_t> tokens;
-    int32_t cached = 0;
-    int32_t finish = -1;
-};
+const Answer& wait(Service& service, uint64_t id) {
+    const Answer& answer = service.wait(id);
+    expect(answer.finish == OJ_FINISH_LENGTH, "a request ends as it should");
+    return answer;
+}
 
-class Service {
-public:
-    explicit Service(const oj_engine_options& options)
-        : engine(micro(), std::make_unique<HashBackend>(micro()->hparams.n_vocab, options.backend),
-                 options) {}
+const Answer& ask(Service& service, const Tokens& tokens) {
+    return wait(service, submit(service, tokens, -1));
+}
 
-    uint64_t submit(const std::vector<int32_t>& tokens, int32_t draft) {
-        oj_request r = {};
-        r.tokens = tokens.data();
-        r.n_tokens = static_cast<int32_t>(tokens.size());
-        const int32_t boundary = r.n_tokens / 2;
-        r.boundaries = &boundary;
-        r.n_boundaries = 1;
-        r.client = "";
-        r.max_tokens = 10;
-        r.ignore_eos = 1;
-        r.sampling.repetition = 1;
-        r.sampling.top_p = 1;
-        r.sampling.coupled = 1;
-        r.starts_hidden = -1;
-        r.draft = draft;
-        const uint64_t id = engine.submit(r);
-        answers[id];
-        return id;
-    }
-
-    Answer wait(uint64_t id) {
-        oj_event events[32];
-        while (answers[id].finish < 0) {
-            const int32_t n = engine.poll(events, 32, 20000);
-            if (n <= 0) break;
-            for (int32_t i = 0; i < n; ++i) {
-                Answer& answer = answers[events[i].request];
-                if (events[i].kind == OJ_EVENT_TOKEN) answer.tokens.push_back(events[i].token);
-                if (events[i].kind != OJ_EVENT_DONE) continue;
-                answer.finish = events[i].finish;
-                answer.cached = events[i].stats.cached_tokens;
-            }
-        }
-        expect(answers[id].finish == OJ_FINISH_LENGTH, "a request ends as it should");
-        return answers[id];
-    }
-
-    Answer ask(const std::vector<int32_t>& tokens) { return wait(submit(tokens, -1)); }
-
-    std::map<uint64_t, Answer> answers;
-    Engine engine;
-};
-
-std::vector<int32_t> alone(const std::vector<int32_t>& tokens) {
-    static std::map<std::vector<int32_t>, std::vector<int32_t>> known;
+Answer alone(const Tokens& tokens) {
+    static std::map<Tokens, Answer> known;
     const auto found = known.find(tokens);
     if (found != known.end()) return found->second;
     Service service(small_engine(1, 40, 0));
-    return known[tokens] = service.ask(tokens).tokens;
-}
-
-std::vector<int32_t> random_tokens(std::mt19937& random, size_t n) {
-    std::vector<int32_t> tokens;
-    for (size_t i = 0; i < n; ++i)
-        tokens.push_back(static_cast<int32_t>(random() % 6));
-    return tokens;
+    return known[tokens] = ask(service, tokens);
 }
 
 // Conversations over one shared start, with too little memory of every kind, engines that come and
@@ -432,8 +370,8 @@ void check_random_schedule(uint32_t seed) {
     std::mt19937 random(seed);
     const Folder folder;
     const bool on_disk = random() % 3 > 0;
-    const std::vector<int32_t> start = random_tokens(random, 130);
-    std::vector<std::vector<int32_t>> histories{start};
+    const Tokens start = random_tokens(random, 130);
+    std::vector<Tokens> histories{start};
     const auto n_pages = static_cast<int32_t>(12 + random() % 16);
     for (int life = 0; life < 3; ++life) {
         oj_engine_options options = small_engine(static_cast<int32_t>(1 + random() % 4), n_pages,
@@ -445,30 +383,26 @@ void check_random_schedule(uint32_t seed) {
         options.state_bytes = budgets[1 + random() % 3];
         Service service(options);
         for (int round = 0; round < 4; ++round) {
-            std::vector<std::pair<uint64_t, std::vector<int32_t>>> asked;
+            std::vector<std::pair<uint64_t, Tokens>> asked;
             for (int i = 0; i < 3; ++i) {
-                std::vector<int32_t> prompt = histories[random() % histories.size()];
+                Tokens prompt = histories[random() % histories.size()];
                 if (prompt.size() > 500) prompt = start;
-                const auto more = random_tokens(random, 1 + random() % 70);
+                const auto more = random_tokens(random, static_cast<int32_t>(1 + random() % 70));
                 prompt.insert(prompt.end(), more.begin(), more.end());
-                asked.emplace_back(service.submit(prompt, static_cast<int32_t>(random() % 4) - 1),
-                                   prompt);
+                const auto draft = static_cast<int32_t>(random() % 4) - 1;
+                asked.emplace_back(submit(service, prompt, draft), prompt);
             }
             for (auto& [id, prompt] : asked) {
-                const std::vector<int32_t> answer = service.wait(id).tokens;
-                expect(answer == alone(prompt), "the same answer, seed " + std::to_string(seed));
-                prompt.insert(prompt.end(), answer.begin(), answer.end());
+                const Answer& answer = wait(service, id);
+                expect(same(answer, alone(prompt)),
+                       "the same answer, seed " + std::to_string(seed));
+                prompt.insert(prompt.end(), answer.tokens.begin(), answer.tokens.end());
                 histories.push_back(prompt);
             }
-            if (random() % 4 == 0) service.engine.erase(histories[random() % histories.size()]);
+            if (random() % 4 == 0) service.engine->erase(histories[random() % histories.size()]);
         }
-        oj_engine_stats stats = service.engine.stats();
-        for (int i = 0; i < 5000 && stats.running > 0; ++i) {
-            usleep(1000);
-            stats = service.engine.stats();
-        }
-        expect(stats.pages_used == 0 && stats.waiting == 0, "everything is given back");
-        service.engine.stop();
+        service.check_idle();
+        service.engine->stop();
         if (random() % 3 > 0) continue;
         for (const std::string& name : files_of(folder.path)) {
             const std::string path = folder.path + "/" + name;
@@ -485,33 +419,34 @@ void check_restart() {
     options.state_dir = folder.path.c_str();
     options.state_bytes = 1 << 24;
     std::mt19937 random(1);
-    std::vector<int32_t> tokens = random_tokens(random, 300);
+    Tokens tokens = random_tokens(random, 300);
     {
         Service service(options);
-        const Answer answer = service.ask(tokens);
+        const Answer& answer = ask(service, tokens);
         tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
     }  // stopped right behind the last event
     tokens.push_back(3);
     Service service(options);
-    const Answer answer = service.ask(tokens);
-    expect(answer.cached == 309, "the live end survives: " + std::to_string(answer.cached));
-    expect(answer.tokens == alone(tokens), "the same answer");
+    const Answer& answer = ask(service, tokens);
+    expect(answer.stats.cached_tokens == 309,
+           "the live end survives: " + std::to_string(answer.stats.cached_tokens));
+    expect(same(answer, alone(tokens)), "the same answer");
 
-    expect(service.engine.save(tokens, "mine").n_tokens == 311, "saved to its prompt's end");
-    expect(service.engine.erase(tokens) == 311, "erased");
+    expect(service.engine->save(tokens, "mine").n_tokens == 311, "saved to its prompt's end");
+    expect(service.engine->erase(tokens) == 311, "erased");
     tokens.push_back(4);
-    expect(service.ask(tokens).cached == 150, "but for what others may start with");
-    service.engine.erase(tokens);
-    std::vector<int32_t> restored;
-    expect(service.engine.restore("mine", &restored).n_tokens == 311, "restored");
+    expect(ask(service, tokens).stats.cached_tokens == 150, "but for what others may start with");
+    service.engine->erase(tokens);
+    Tokens restored;
+    expect(service.engine->restore("mine", &restored).n_tokens == 311, "restored");
     expect(std::equal(restored.begin(), restored.end(), tokens.begin()), "its tokens");
-    expect(service.ask(tokens).cached == 311, "and goes on from there");
-    expect_error(OJ_ERR_INVALID, "No such file", [&] { service.engine.restore("no", &restored); });
-    expect_error(OJ_ERR_INVALID, "nothing is stored", [&] { service.engine.save({1, 2}, "x"); });
+    expect(ask(service, tokens).stats.cached_tokens == 311, "and goes on from there");
+    expect_error(OJ_ERR_INVALID, "No such file", [&] { service.engine->restore("no", &restored); });
+    expect_error(OJ_ERR_INVALID, "nothing is stored", [&] { service.engine->save({1, 2}, "x"); });
     expect_error(OJ_ERR_INVALID, "without folders",
-                 [&] { service.engine.save(tokens, "../mine"); });
-    service.engine.stop();
-    expect_error(OJ_ERR_CLOSED, "stopped", [&] { service.engine.erase(tokens); });
+                 [&] { service.engine->save(tokens, "../mine"); });
+    service.engine->stop();
+    expect_error(OJ_ERR_CLOSED, "stopped", [&] { service.engine->erase(tokens); });
 }
 
 }  // namespace
@@ -528,6 +463,5 @@ int main() {
     check_restart();
     for (uint32_t seed = 0; seed < 20; ++seed)
         check_random_schedule(seed);
-    if (failures == 0) std::puts("ok");
-    return failures == 0 ? 0 : 1;
+    return report();
 }
