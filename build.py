@@ -223,6 +223,16 @@ def build_tests(out: Path, sanitize: str | None = None) -> list[Path]:
     return [out / source.stem for source in others + of_cuda]
 
 
+def build_emulated(out: Path, sanitize: str | None = None) -> Path:
+    """The CUDA library with its kernels run on the host by the emulator: for tests."""
+    host, device = cxx_toolchain(sanitize), cxx_toolchain(sanitize, emulate=True)
+    objects = host.objects(sources(".", "engine", "model"))
+    objects += device.objects(sources("cuda", "cuda/library", "cuda/emulator"))
+    library = out / "libopenjet_cuda_emulated.so"
+    link([*host.compile, "-shared"], objects, [], library)
+    return library
+
+
 class CudaSkipped(Exception):
     """Why there is no CUDA library although nothing failed."""
 
@@ -328,16 +338,23 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--sanitize", choices=list(SANITIZERS), help="instrumented library and tests"
     )
+    parser.add_argument(
+        "--emulate", action="store_true", help="the CUDA library with emulated kernels"
+    )
     parser.add_argument("--hash", action="store_true", help="print the hash of the native sources")
     args = parser.parse_args(argv)
     out: Path | None = args.out and args.out.absolute()
     try:
         if args.hash:
             print(source_hash())
-        elif not (args.tests or args.sanitize):
+        elif not (args.tests or args.sanitize or args.emulate):
             print("\n".join(map(str, build_package(out or PACKAGE_LIB))))
         elif out is None:
-            parser.error("--tests and --sanitize need --out DIR")
+            parser.error("--tests, --sanitize and --emulate need --out DIR")
+        elif args.emulate:
+            require_platform()
+            with build_lock():
+                print(build_emulated(out, args.sanitize))
         else:
             require_platform()
             with build_lock():

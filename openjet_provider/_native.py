@@ -78,6 +78,14 @@ def load(kind: Kind) -> Native:
         raise errors.BackendUnavailableError(
             f"{path} does not exist.\n{_build_info.describe_build()}"
         )
+    return open_library(kind, path)
+
+
+def open_library(kind: Kind, path: Path) -> Native:
+    """The library at `path`, checked against the installed header; tests have some of their own.
+
+    Raises BackendUnavailableError if it cannot be loaded or does not match.
+    """
     import cffi
 
     ffi = cffi.FFI()

@@ -168,7 +168,8 @@ int64_t StepPack::bytes() const {
     return bytes;
 }
 
-void StepPack::write(StepHeader header, uint8_t* host, uint8_t* device) const {
+void StepPack::write(const StepHeader& base, uint8_t* host, uint8_t* device) const {
+    StepHeader header = base;
     header.context.step = step_;
     header.context.draft = draft_;
     header.schedule.n_entries = n_entries();

@@ -44,9 +44,9 @@ public:
     const std::vector<SequenceEntry>& sequence() const { return sequence_; }
     int64_t bytes() const;
 
-    // Writes the upload to `host`, with addresses for its copy at `device`; `header` has all that
+    // Writes the upload to `host`, with addresses for its copy at `device`; `base` has all that
     // does not depend on the plan.
-    void write(StepHeader header, uint8_t* host, uint8_t* device) const;
+    void write(const StepHeader& base, uint8_t* host, uint8_t* device) const;
 
 private:
     void add_seq(const oj_plan& plan, const oj_seq& seq, const SlotRecords& records, bool with_mtp);

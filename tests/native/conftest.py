@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from openjet_provider._native import load
+from openjet_provider._native import Native, load, open_library
 from tests.reference.random_model import PRESETS, write_model
 
 
@@ -16,6 +18,17 @@ def library() -> Any:
     """(ffi, lib) of the CPU library."""
     native = load("cpu")
     return native.ffi, native.lib
+
+
+@pytest.fixture(scope="session")
+def emulated_cuda() -> Native:
+    """The CUDA library whose kernels run on the host."""
+    root = Path(__file__).resolve().parents[2]
+    out = root / "build" / "tests" / "emulated"
+    command = [sys.executable, str(root / "build.py"), "--emulate", "--out", str(out)]
+    built = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return open_library("cuda", out / "libopenjet_cuda_emulated.so")
 
 
 @pytest.fixture(scope="session")

@@ -72,9 +72,9 @@ class Stepper:
     """A backend over the model file at `path`; see `backend_options`. Closed by
     `open_stepper`."""
 
-    def __init__(self, path: Path, **options: Any) -> None:
+    def __init__(self, path: Path, native: Native | None = None, **options: Any) -> None:
         settings = backend_options(**options)
-        self.native: Native = load("cuda" if settings["kind"] == CUDA else "cpu")
+        self.native = native or load("cuda" if settings["kind"] == CUDA else "cpu")
         self.ffi = self.native.ffi
         self.model = Model(self.native, path)
         self.slot_pages = settings["n_pages"] // max(1, settings["n_slots"])
@@ -121,6 +121,7 @@ class Stepper:
         plan = new("oj_plan *", [tokens, len(rows), len(parts), seqs, int(keep)])
         results = new("oj_seq_result[]", max(1, len(parts)))
         self.native.call("oj_backend_step", self.handle, plan, results)
+        self.results = results  # of the last step, as the interface has them
         return [
             Result(list(r.tokens[0 : r.n_tokens]), list(r.drafts[0 : r.n_drafts]))
             for r in results[0 : len(parts)]
