@@ -108,7 +108,7 @@ OJ_DEVICE void prepare_head(const Context& c, const Phase& p, const StepView& vi
     store_kv(c, is_key, block, row.position % kv_page, x);
 }
 
-OJ_DEVICE void phase_attn_prepare(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_attn_prepare(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
     int n_queries = p.kv_only ? 0 : c.dims.n_heads, heads = n_queries + 2 * c.dims.n_kv_heads;
     float* x = reinterpret_cast<float*>(grid.shared) + warp_index() * max_head_dim;
@@ -142,7 +142,7 @@ OJ_DEVICE bool find_split(const Context& c, const Phase& p, const StepView& view
     return item->n_columns > 0;
 }
 
-OJ_DEVICE void phase_attn_splits(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_attn_splits(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
     if (c.kv.codec != OJ_KV_Q8_0) return attend_floats(c, grid, p, view);
     int most_columns = c.dims.n_heads / c.dims.n_kv_heads;  // of a whole row group
@@ -246,7 +246,7 @@ OJ_DEVICE void fold_piece(const Context& c, const Grid& grid, const Phase& p, co
 }
 
 // A row's input is written in the wave of its last split.
-OJ_DEVICE void phase_attn_fold(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_attn_fold(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
     int pieces = (c.dims.q_rows() + piece_columns - 1) / piece_columns;
     for (int item = grid.block; item < view.n_rows * pieces; item += grid.n_blocks) {

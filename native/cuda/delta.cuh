@@ -295,7 +295,7 @@ OJ_DEVICE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
 }
 
 // Head sizes 32, 64 and 128; the backend refuses others.
-OJ_DEVICE void phase_delta_core(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_delta_core(const Context& c, const Grid& grid, const Phase& p) {
     if (c.dims.state_dim == 128) {
         delta_items<128>(c, grid, p);
     } else if (c.dims.state_dim == 64) {
@@ -339,7 +339,7 @@ OJ_DEVICE void keep_channel(const DeltaRun& d, int channel) {
         d.to_record(row - d.run.n_certain)[channel] = raw_input(d, row, channel);
 }
 
-OJ_DEVICE void phase_delta_out(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_delta_out(const Context& c, const Grid& grid, const Phase& p) {
     int pieces = (c.dims.v_channels() + piece_columns - 1) / piece_columns;
     int channels = c.dims.conv_channels(), strips = (channels + warp_lanes - 1) / warp_lanes;
     int gates = c.step.n_rows * pieces;

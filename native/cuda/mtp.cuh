@@ -73,7 +73,7 @@ OJ_DEVICE void join_row(const Context& c, const Grid& grid, const Phase& p, int 
 
 // n_embd is a multiple of 256 where the input is wanted in groups of 256: pieces of the two halves
 // do not share one.
-OJ_DEVICE void phase_mtp_join(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_mtp_join(const Context& c, const Grid& grid, const Phase& p) {
     if (!p.draft_pass) {
         for (int r = grid.block; r < c.step.n_rows; r += grid.n_blocks)
             join_row(c, grid, p, r, c.step.rows[r].token, hidden_before(c, r));
@@ -91,7 +91,7 @@ OJ_DEVICE void phase_mtp_join(const Context& c, const Grid& grid, const Phase& p
     }
 }
 
-OJ_DEVICE void phase_draft_norm(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_draft_norm(const Context& c, const Grid& grid, const Phase& p) {
     for (int r = grid.block; r < c.draft.n_rows; r += grid.n_blocks) {
         float* hidden = c.scratch.draft_hidden + static_cast<int64_t>(r) * c.dims.n_embd;
         norm_hidden(c, grid, p, r, hidden, r);

@@ -13,12 +13,16 @@
 #if defined(OJ_EMULATE)
 #include "cuda/emulator/emulator.h"
 #define OJ_DEVICE inline
+#define OJ_PHASE inline
 // A last parameter of what a deadlock report should name.
 #define OJ_SITE emulator::Site site = {__builtin_FILE(), __builtin_LINE()}
 #define OJ_UNROLL(times)
 #define OJ_UNROLL_ALL
 #else
 #define OJ_DEVICE static __device__ __forceinline__
+// A function of its own: inlined into one kernel, phases would keep each other's values in
+// registers until they spill.
+#define OJ_PHASE static __device__ __noinline__
 #define OJ_KERNEL extern "C" __global__ void __launch_bounds__(oj::cuda::block_threads, 1)
 #define OJ_PRAGMA(text) _Pragma(#text)
 #define OJ_UNROLL(times) OJ_PRAGMA(unroll times)  // of the loop that follows
@@ -193,6 +197,11 @@ inline uint32_t load4(const void* at) {
     return *static_cast<const uint32_t*>(at);
 }
 
+// A value that the compiler does not know: what depends on it stays in the loop where it is used.
+inline int not_hoisted(int value) {
+    return value;
+}
+
 inline uint64_t nanoseconds() {
     return 0;
 }
@@ -297,6 +306,11 @@ OJ_DEVICE Words2 load8(const void* at) {
 }
 OJ_DEVICE uint32_t load4(const void* at) {
     return *static_cast<const uint32_t*>(at);
+}
+
+OJ_DEVICE int not_hoisted(int value) {
+    asm volatile("" : "+r"(value));
+    return value;
 }
 
 OJ_DEVICE uint64_t nanoseconds() {

@@ -375,7 +375,7 @@ OJ_DEVICE int32_t chosen_token(const Context& c, const Run& run, int r, Candidat
 }
 
 // Every sampled row, as if the drafts before it were accepted.
-OJ_DEVICE void phase_choose(const Context& c, const Grid& grid, const Phase&) {
+OJ_PHASE void phase_choose(const Context& c, const Grid& grid, const Phase&) {
     SampleShared& s = *reinterpret_cast<SampleShared*>(grid.shared);
     int n_vocab = c.dims.n_vocab;
     for (int row = grid.block; row < c.step.n_rows; row += grid.n_blocks) {
@@ -421,7 +421,7 @@ OJ_DEVICE void collect_result(const Context& c, const Run& run, oj_seq_result* r
 
 // Results; hidden rows that later steps need: of the last certain row (of a fold alone: the last
 // row folded) into the slot, of drafts into the record.
-OJ_DEVICE void phase_verify(const Context& c, const Grid& grid, const Phase&) {
+OJ_PHASE void phase_verify(const Context& c, const Grid& grid, const Phase&) {
     int n = c.dims.n_embd, n_delta = c.dims.n_delta_layers;
     for (int i = grid.block; i < c.step.n_runs; i += grid.n_blocks) {
         const Run& run = c.step.runs[i];
@@ -485,7 +485,7 @@ OJ_DEVICE int32_t draw_draft(const Context& c, int i, int depth, int32_t positio
     return choose_member(d, Noise(sampling.seed, position, purpose), s);
 }
 
-OJ_DEVICE void phase_draft_choose(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_draft_choose(const Context& c, const Grid& grid, const Phase& p) {
     SampleShared& s = *reinterpret_cast<SampleShared*>(grid.shared);
     int64_t n_vocab = c.dims.n_vocab;
     for (int i = grid.block; i < c.step.n_drafting; i += grid.n_blocks) {

@@ -142,7 +142,7 @@ OJ_DEVICE void rotate_row(const Context& c, int r, int position, int index, int 
     }
 }
 
-OJ_DEVICE void phase_embed(const Context& c, const Grid& grid, const Phase&) {
+OJ_PHASE void phase_embed(const Context& c, const Grid& grid, const Phase&) {
     int n = c.dims.n_embd, pieces = (n + piece_columns - 1) / piece_columns;
     int items = c.step.n_rows * (pieces + 1);  // the last piece of a row is its rotation
     for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
@@ -158,18 +158,14 @@ OJ_DEVICE void phase_embed(const Context& c, const Grid& grid, const Phase&) {
     }
 }
 
-// row = x of row r, to which `out` is added first if `adds`. All of a thread's columns are loaded
-// together, segment by segment: one block a row has to hide the memory's latency by itself.
+// row = x of row r, to which `out` is added first if `adds`. All of a thread's columns of a segment
+// are loaded together: one block a row has to hide the memory's latency by itself.
 OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
     int thread = thread_index();
     constexpr int strips = (max_norm_columns + 4 * block_threads - 1) / (4 * block_threads);
     int n = c.dims.n_embd;
     float* x = c.scratch.x + static_cast<int64_t>(r) * n;
-    float v[strips][4], sum[strips][4] = {};
-    for (int i = 0; i < strips; ++i) {
-        int k = 4 * (thread + i * block_threads);
-        if (k < n) load_floats<4>(x + k, v[i]);
-    }
+    float sum[strips][4] = {};
     OJ_UNROLL(3)
     for (int s = 0; s < (adds ? c.scratch.out.n_segments : 0); ++s) {
         const float* part = c.scratch.out.at(s, r);
@@ -184,14 +180,16 @@ OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
     for (int i = 0; i < strips; ++i) {
         int k = 4 * (thread + i * block_threads);
         if (k >= n) continue;
+        float v[4];
+        load_floats<4>(x + k, v);
         for (int j = 0; adds && j < 4; ++j)
-            v[i][j] += sum[i][j];
-        if (adds) store_floats<4>(x + k, v[i]);
-        store_floats<4>(row + k, v[i]);
+            v[j] += sum[i][j];
+        if (adds) store_floats<4>(x + k, v);
+        store_floats<4>(row + k, v);
     }
 }
 
-OJ_DEVICE void phase_norm_input(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_norm_input(const Context& c, const Grid& grid, const Phase& p) {
     int n = c.dims.n_embd;
     for (int r = grid.block; r < view_of(c, p).n_rows; r += grid.n_blocks) {
         norm_row(
@@ -216,14 +214,14 @@ OJ_DEVICE void norm_hidden(const Context& c, const Grid& grid, const Phase& p, i
         });
 }
 
-OJ_DEVICE void phase_head_input(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_head_input(const Context& c, const Grid& grid, const Phase& p) {
     for (int r = grid.block; r < c.step.n_rows; r += grid.n_blocks) {
         float* hidden = c.scratch.hidden + static_cast<int64_t>(r) * c.dims.n_embd;
         norm_hidden(c, grid, p, r, hidden, c.step.rows[r].logits_row);
     }
 }
 
-OJ_DEVICE void phase_act_input(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void phase_act_input(const Context& c, const Grid& grid, const Phase& p) {
     int lane = lane_index();
     int cols = c.dims.n_ff, pieces = (cols + piece_columns - 1) / piece_columns;
     int items = view_of(c, p).n_rows * pieces;
