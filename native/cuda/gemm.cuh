@@ -295,11 +295,12 @@ struct UnitTarget {
 template <int groups>
 OJ_DEVICE void put_segment(const InputLane& x, const UnitTarget& target, bool begins,
                            float acc[groups][4]) {
+    const int first = not_hoisted(2 * x.t);  // else 4 addresses a group are kept all the time
     OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j) {
         OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
-            int row = x.result_row(j, i % 2), o = x.g + i / 2 * 8;
+            int row = j * column_rows + first + i % 2, o = x.g + i / 2 * 8;
             if (row < x.n_rows && o < target.valid) {
                 float* out = target.at(row, o);
                 *out = (begins ? 0.0f : *out) + acc[j][i];
@@ -322,7 +323,8 @@ OJ_DEVICE void multiply_packed(const Input& from, const InputLane& x, int first,
         n = n < block_steps ? n : block_steps;
         int bytes = block_bytes(f, n);
         const uint8_t* block = take_block(ring, bytes);
-        constexpr int at_once = groups <= 4 ? groups : 4;  // as registers allow
+        constexpr int at_once =  // as registers allow
+            groups <= 4 || f.group == small_group ? groups : 4;
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; j += at_once) {
             if (j * column_rows >= x.n_rows) break;
@@ -450,12 +452,12 @@ OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit,
 // Every warp multiplies its units, without waiting for other warps, with at least one row. `p` is
 // the multiply phase that the warp's stream has come to.
 OJ_DEVICE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
-    int lane = lane_index();
-    InputLane x = {multiply_rows(c, p), p.matrices[0].cols, lane, lane / 4, lane % 4};
+    const int n_rows = multiply_rows(c, p), cols = p.matrices[0].cols;
     Ring ring = stream.ring;
     for (Unit unit; take_unit(stream, p, unit);) {
         fill(stream, ring);
-        multiply_unit(c, p, unit, x, ring);
+        const int lane = not_hoisted(lane_index());  // else every type's addresses are kept at once
+        multiply_unit(c, p, unit, {n_rows, cols, lane, lane / 4, lane % 4}, ring);
     }
     end_phase(stream, ring);
 }
