@@ -63,8 +63,11 @@ class BuildError(Exception):
 # --- running compilers --------------------------------------------------------------------------
 
 
-def run(command: Sequence[str]) -> str:
-    """Run `command` in the project's root and return its stdout; a failure carries its output."""
+def run(command: Sequence[str], log: Path | None = None) -> str:
+    """Run `command` in the project's root and return its stdout; a failure carries its output.
+
+    What it writes to stderr goes to `log`, or is printed.
+    """
     try:
         done = subprocess.run(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -74,7 +77,9 @@ def run(command: Sequence[str]) -> str:
     if done.returncode != 0:
         output = (done.stderr or done.stdout).strip()
         raise BuildError(f"{shlex.join(command)}\nfailed with status {done.returncode}:\n{output}")
-    if done.stderr.strip():
+    if log is not None:
+        log.write_text(done.stderr)
+    elif done.stderr.strip():
         print(done.stderr.strip(), file=sys.stderr)  # warnings
     return done.stdout
 
@@ -138,7 +143,8 @@ class Toolchain:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
             files = ["-MF", str(depends), "-c", str(source.relative_to(ROOT)), "-o", str(target)]
-            run([*self.compile, "-MMD", *files])
+            log = Path(f"{target}.log") if source.suffix == ".cu" else None
+            run([*self.compile, "-MMD", *files], log)
         return target
 
 
@@ -237,6 +243,11 @@ class CudaSkipped(Exception):
     """Why there is no CUDA library although nothing failed."""
 
 
+def nvidia_device() -> bool:
+    """Whether this machine has an NVIDIA GPU, WSL2's included."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
 def find_nvcc() -> str:
     if path := os.environ.get("NVCC"):
         return path
@@ -256,11 +267,37 @@ def cuda_archs(nvcc: str) -> tuple[list[str], dict[str, str]]:
     return build, skipped
 
 
+def kernel_faults(report: str) -> list[str]:
+    """What `ptxas -v` says that no kernel of a step may have: registers that spill."""
+    faults, function = [], ""
+    for line in report.splitlines():
+        if match := re.search(
+            r"(?:Function properties for|Compiling entry function) '?(\S+)", line
+        ):
+            function = match[1].strip("'")
+        match = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line)
+        if match and (int(match[1]) or int(match[2])):
+            faults.append(f"{function} spills registers: {match[0]}")
+    return faults
+
+
+def compile_kernels(nvcc: str, archs: Sequence[str], record: dict[str, Any]) -> list[Path]:
+    """The device code, one architecture a process; their machine code in one object each."""
+    flags = ["-std=c++17", "-O3", "-fmad=false", "-ccbin", find_cxx()[0], "-Xptxas=-v"]
+    flags += ["-Xcompiler", ",".join(HOST_FLAGS), f"--threads={len(os.sched_getaffinity(0))}"]
+    flags += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
+    device = Toolchain("cuda", [nvcc], flags)
+    objects = device.objects(sources("cuda", suffix="cu"))
+    reports = [Path(f"{target}.log") for target in objects]
+    text = "\n".join(path.read_text() for path in reports if path.exists())
+    record["spills"] = kernel_faults(text)
+    if record["spills"] and os.environ.get("OPENJET_WERROR") == "1":
+        raise BuildError("\n".join(["error: kernels spill registers", *record["spills"]]))
+    return objects
+
+
 def build_cuda(out: Path, record: dict[str, Any]) -> None:
     """Build libopenjet_cuda.so, filling `record` as far as it comes."""
-    kernels = sources("cuda", suffix="cu")
-    if not kernels:
-        raise CudaSkipped("no CUDA sources in this version")
     record["nvcc"] = nvcc = find_nvcc()
     match = re.search(r"release (\d+)\.(\d+)", run([nvcc, "--version"]))
     version = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -268,11 +305,10 @@ def build_cuda(out: Path, record: dict[str, Any]) -> None:
     if version < OLDEST_NVCC:
         raise CudaSkipped("nvcc {}.{} is older than 12.0".format(*version))
     archs, record["skipped"] = cuda_archs(nvcc)
-    flags = ["-std=c++17", "-O3", "-ccbin", find_cxx()[0], "-Xcompiler", ",".join(HOST_FLAGS)]
-    flags += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
-    device, tools = Toolchain("cuda", [nvcc], flags), cxx_toolchain()
-    objects = device.objects(kernels) + tools.objects(sources(".", "engine", "model", "cuda"))
-    link([*device.compile, "-shared", "-cudart", "static"], objects, [], out / "libopenjet_cuda.so")
+    tools = cxx_toolchain()
+    objects = compile_kernels(nvcc, archs, record)
+    objects += tools.objects(sources(".", "engine", "model", "cuda", "cuda/library"))
+    link([nvcc, "-shared", "-cudart", "static"], objects, [], out / "libopenjet_cuda.so")
     record.update(built=True, architectures=archs)
 
 
@@ -286,6 +322,10 @@ def try_cuda(out: Path) -> dict[str, Any]:
     try:
         if mode == "0":
             raise CudaSkipped("switched off by OPENJET_CUDA=0")
+        if not sources("cuda", suffix="cu"):
+            raise CudaSkipped("no CUDA sources in this version")
+        if mode == "auto" and "NVCC" not in os.environ and not nvidia_device():
+            raise CudaSkipped("no NVIDIA GPU on this machine; OPENJET_CUDA=1 builds it even so")
         build_cuda(out, record)
     except CudaSkipped as skipped:
         record["reason"] = str(skipped)

@@ -61,10 +61,10 @@ class MemoryPlan:
             where = f" ({device} on the GPU, {size(self.pinned_bytes)} in host memory)"
         return (
             f"{size(self.total_bytes)}{where}: weights {size(self.weight_bytes)}, conversation"
-            f" states {size(self.state_bytes)}, {self.n_snapshots} snapshots {size(self.snapshot_bytes)},"
-            f" KV pool of {self.n_pages * PAGE:,} positions {size(self.page_bytes)}, scratch"
-            f" {size(self.scratch_bytes)}; one conversation may use {self.context:,} positions; up"
-            f" to {size(self.host_cache_bytes)} of host memory for idle conversations"
+            f" states {size(self.state_bytes)}, {self.n_snapshots} snapshots"
+            f" {size(self.snapshot_bytes)}, KV pool of {self.n_pages * PAGE:,} positions"
+            f" {size(self.page_bytes)}, scratch {size(self.scratch_bytes)}; one conversation may"
+            f" use {self.context:,} positions; up to {size(self.host_cache_bytes)} of host memory for idle conversations"
         )
 
 
