@@ -64,7 +64,8 @@ class MemoryPlan:
             f" states {size(self.state_bytes)}, {self.n_snapshots} snapshots"
             f" {size(self.snapshot_bytes)}, KV pool of {self.n_pages * PAGE:,} positions"
             f" {size(self.page_bytes)}, scratch {size(self.scratch_bytes)}; one conversation may"
-            f" use {self.context:,} positions; up to {size(self.host_cache_bytes)} of host memory for idle conversations"
+            f" use {self.context:,} positions; up to"
+            f" {size(self.host_cache_bytes)} of host memory for idle conversations"
         )
 
 
