@@ -11,7 +11,6 @@ namespace oj::cuda {
 
 constexpr int delta_chains = 4;   // k % 4: a thread each
 constexpr int delta_tokens = 16;  // prepared at a time
-constexpr int max_taps = 4;       // of the convolution; the backend refuses more
 
 // The part of a head's state that a block works on, and how it lies in its threads: thread (chain,
 // column) holds S[k][column] of the rows k % 4 == chain.

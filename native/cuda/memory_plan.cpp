@@ -129,15 +129,20 @@ void check_cuda(const Model& model, const oj_backend_options& options) {
         throw Error(OJ_ERR_UNSUPPORTED, model.path + ": " + key + " is " + std::to_string(value) +
                                             "; the CUDA backend needs " + rule);
     };
-    constexpr int widest = (phase_shared_bytes - 64) / static_cast<int>(sizeof(float));
-    require(h.n_embd % 32 == 0 && h.n_embd <= widest, "embedding_length", h.n_embd,
-            "a multiple of 32, at most " + std::to_string(widest));
+    require(h.n_embd % 32 == 0 && h.n_embd <= max_norm_columns, "embedding_length", h.n_embd,
+            "a multiple of 32, at most " + std::to_string(max_norm_columns));
     require(h.n_ff % 32 == 0, "feed_forward_length", h.n_ff, "a multiple of 32");
-    require(h.head_dim % kv_group == 0 && h.head_dim <= 256, "attention.key_length", h.head_dim,
-            "a multiple of 32, at most 256");
+    require(h.head_dim == 64 || h.head_dim == 128 || h.head_dim == 256, "attention.key_length",
+            h.head_dim, "64, 128 or 256");
     require(h.state_dim == 32 || h.state_dim == 64 || h.state_dim == 128, "ssm.state_size",
             h.state_dim, "32, 64 or 128");
-    require(h.conv_kernel >= 1 && h.conv_kernel <= 16, "ssm.conv_kernel", h.conv_kernel, "1 to 16");
+    require(h.conv_kernel >= 1 && h.conv_kernel <= max_taps, "ssm.conv_kernel", h.conv_kernel,
+            "1 to " + std::to_string(max_taps));
+    if (options.mtp != 0) {  // mtp_join quantises the two halves of its input apart
+        bool wide = block_type_info(model.mtp->eh_proj.type).block_elements == super_group;
+        require(!wide || h.n_embd % super_group == 0, "embedding_length", h.n_embd,
+                "a multiple of 256 where nextn.eh_proj has blocks of 256");
+    }
     if (options.mtp != 0 && model.mtp->embed.data != model.token_embd.data) {
         throw Error(OJ_ERR_UNSUPPORTED, model.path +
                                             ": the MTP block has token embeddings of its own, which"

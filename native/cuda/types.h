@@ -18,6 +18,10 @@ constexpr int tile_rows = 16;                 // weight rows of a tile: M of an 
 constexpr int column_rows = 8;                // activation rows of a column group: N of an mma
 constexpr int group_rows = 8;  // neighbouring rows of a run that read the same KV tiles
 
+// What phases can work on; check_cuda() refuses the rest.
+constexpr int max_norm_columns = 5536;  // of a row that a block normalises
+constexpr int max_taps = 4;             // of the convolution
+
 // The model's sizes (Hparams, flat).
 struct Dims {
     int n_vocab, n_embd, n_ff;

@@ -13,9 +13,8 @@ constexpr int piece_columns = super_group;  // what a warp works on at a time
 // Bytes of 256 embedding values that a warp stages; wider types need no staging.
 constexpr int staged_bytes = 288;
 
-// Widest row that norm_row() takes beside them.
-constexpr int max_norm_columns =
-    (phase_shared_bytes - block_warps * staged_bytes - 16) / static_cast<int>(sizeof(float));
+static_assert(max_norm_columns * sizeof(float) + 16 + block_warps * staged_bytes <=
+              phase_shared_bytes);
 
 OJ_DEVICE const StepView& view_of(const Context& c, const Phase& p) {
     return p.draft_pass ? c.draft : c.step;

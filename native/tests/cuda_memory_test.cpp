@@ -98,8 +98,16 @@ void test_refusals() {
     options = options_27b();
     options.kv_codec = OJ_KV_F32;
     expect_refused([&] { check_cuda(model, options); }, "f32");
-    model.hparams.state_dim = 96;
-    expect_refused([&] { check_cuda(model, options_27b()); }, "ssm.state_size is 96");
+    auto expect_size_refused = [&](int32_t Hparams::* size, int32_t value, const char* names) {
+        Model changed = model;
+        changed.hparams.*size = value;
+        expect_refused([&] { check_cuda(changed, options_27b()); }, names);
+    };
+    expect_size_refused(&Hparams::state_dim, 96, "ssm.state_size is 96");
+    expect_size_refused(&Hparams::head_dim, 96, "attention.key_length is 96");
+    expect_size_refused(&Hparams::conv_kernel, 5, "ssm.conv_kernel is 5");
+    expect_size_refused(&Hparams::n_embd, 5568, "embedding_length is 5568");
+    expect_size_refused(&Hparams::n_embd, 5152, "embedding_length is 5152");
 }
 
 }  // namespace
