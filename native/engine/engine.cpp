@@ -194,14 +194,15 @@ void Engine::end_requests() {
         if (c.deadline_us > 0 && now >= c.deadline_us) return OJ_FINISH_DEADLINE;
         return c.constraint.is_late(now, mask_timeout_us) ? OJ_FINISH_CONSTRAINT : -1;
     };
-    std::vector<std::unique_ptr<Conversation>> waiting;
     {
         std::lock_guard<std::mutex> lock(mutex_);
         cancels.swap(cancels_);
-        waiting = queue_.remove_if([&](const Conversation& c) { return finish_of(c) >= 0; });
+        queue_.erase_if([&](Conversation& c) {
+            const int32_t finish = finish_of(c);
+            if (finish >= 0) runner_.end(c, static_cast<oj_finish>(finish));
+            return finish >= 0;
+        });
     }
-    for (const auto& c : waiting)
-        runner_.end(*c, static_cast<oj_finish>(finish_of(*c)));
     runner_.end_running(finish_of);
 }
 
@@ -224,13 +225,14 @@ bool Engine::admit_one() {
 }
 
 void Engine::publish(bool stepped) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    // Taken from the runner once they are here: no last event is lost when memory runs out.
+    events_.insert(events_.end(), runner_.events().begin(), runner_.events().end());
     const std::vector<oj_event> events = runner_.take_events();
     const std::vector<oj_mask_request> asked = runner_.take_mask_requests();
-    std::vector<std::unique_ptr<Conversation>> preempted = runner_.take_preempted();
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& c : preempted)
+    for (auto& c : runner_.preempted())
         queue_.push_front(std::move(c));
-    events_.insert(events_.end(), events.begin(), events.end());
+    runner_.preempted().clear();
     stats_ = runner_.stats();
     if (!events.empty()) published_.notify_all();
     for (const oj_event& event : events) {
@@ -251,19 +253,18 @@ void Engine::drop_mask_requests(uint64_t id) {
 
 // The last events of everybody, and of the step thread.
 void Engine::end_all(oj_finish finish) {
-    std::vector<std::unique_ptr<Conversation>> waiting = runner_.take_preempted();
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        for (auto& c : queue_.remove_if([](const Conversation&) { return true; }))
-            waiting.push_back(std::move(c));
+    const auto end = [&](Conversation& c) {
+        if (!c.ended) runner_.end(c, finish);
+        return true;
+    };
+    for (const auto& c : runner_.preempted()) {
+        if (c) end(*c);
     }
-    for (const auto& c : waiting)
-        runner_.end(*c, finish);
-    for (const auto& c : runner_.running()) {
-        if (!c->ended) runner_.end(*c, finish);
-    }
-    const std::vector<oj_event> events = runner_.take_events();
+    for (const auto& c : runner_.running())
+        end(*c);
     std::lock_guard<std::mutex> lock(mutex_);
+    queue_.erase_if(end);
+    const std::vector<oj_event> events = runner_.take_events();
     commands_.clear();  // whoever waits for one is told that the engine is closed
     events_.insert(events_.end(), events.begin(), events.end());
     stats_ = runner_.stats();

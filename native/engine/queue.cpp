@@ -31,7 +31,7 @@ void RequestQueue::push(std::unique_ptr<Conversation> request) {
     ++size_;
 }
 
-void RequestQueue::push_front(std::unique_ptr<Conversation> request) {
+void RequestQueue::push_front(std::unique_ptr<Conversation>&& request) {
     auto client = find_client(request->client);
     if (client == round_.end()) {
         client = round_.insert(round_.begin(), {request->client, {}});

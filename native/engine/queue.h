@@ -18,17 +18,18 @@ public:
 
     // Throws oj::Error OJ_ERR_BUSY, naming the limit, when the queue or the client's part is full.
     void push(std::unique_ptr<Conversation> request);
-    // A request that ran already: its client's next, and its client the next of all.
-    void push_front(std::unique_ptr<Conversation> request);
+    // A request that ran already: its client's next, and its client the next of all. It stays the
+    // caller's if there is no memory.
+    void push_front(std::unique_ptr<Conversation>&& request);
 
     // The oldest request of every client, in the order in which they may be admitted.
     std::vector<Conversation*> heads() const;
     // Takes a head out; its client goes to the end of the round.
     std::unique_ptr<Conversation> pop(const Conversation* head);
 
-    // Takes out every request for which `gone` holds.
+    // Drops every request for which `gone` holds; it is called once for each.
     template <typename Predicate>
-    std::vector<std::unique_ptr<Conversation>> remove_if(Predicate gone);
+    void erase_if(Predicate gone);
 
     // NULL if it is not waiting.
     Conversation* find(uint64_t id) const;
@@ -50,17 +51,16 @@ private:
 };
 
 template <typename Predicate>
-std::vector<std::unique_ptr<Conversation>> RequestQueue::remove_if(Predicate gone) {
-    std::vector<std::unique_ptr<Conversation>> removed;
+void RequestQueue::erase_if(Predicate gone) {
     for (auto client = round_.begin(); client != round_.end();) {
-        std::deque<std::unique_ptr<Conversation>> kept;
-        for (auto& request : client->requests)
-            (gone(*request) ? removed.emplace_back() : kept.emplace_back()) = std::move(request);
-        client->requests = std::move(kept);
-        client = client->requests.empty() ? round_.erase(client) : std::next(client);
+        auto& requests = client->requests;
+        for (auto request = requests.begin(); request != requests.end();) {
+            const bool is_gone = gone(**request);
+            size_ -= is_gone;
+            request = is_gone ? requests.erase(request) : request + 1;
+        }
+        client = requests.empty() ? round_.erase(client) : std::next(client);
     }
-    size_ -= static_cast<int32_t>(removed.size());
-    return removed;
 }
 
 }  // namespace oj

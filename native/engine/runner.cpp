@@ -15,6 +15,9 @@ Runner::Runner(const Model& model, Backend& backend, const oj_engine_options& op
       pool_(options.backend.n_pages),
       index_(pool_, options.backend.n_snapshots),
       clock_(std::move(clock)) {
+    running_.reserve(static_cast<size_t>(options.backend.n_slots));  // later, memory may run out
+    preempted_.reserve(running_.capacity());
+    abandoned_slots_.reserve(running_.capacity());
     for (int32_t slot = options.backend.n_slots - 1; slot >= 0; --slot)
         free_slots_.push_back(slot);
 }
@@ -107,11 +110,11 @@ void Runner::end(Conversation& c, oj_finish finish) {
     std::vector<OutputToken> held;
     c.stops.flush(&held);
     publish(c, held);
-    c.ended = true;
     oj_event event = {};
     event.kind = OJ_EVENT_DONE;
     event.finish = finish;
     publish(c, event);
+    c.ended = true;  // only then: if memory runs out there, its last event is still to come
 }
 
 // ---------------------------------------------------------------- events and statistics

@@ -58,11 +58,10 @@ public:
     // Keeps masks for the next step; false if no such request is running.
     bool keep_masks(MaskReply& reply);
     std::vector<oj_mask_request> take_mask_requests() { return std::exchange(mask_requests_, {}); }
+    const std::vector<oj_event>& events() const { return events_; }
     std::vector<oj_event> take_events() { return std::exchange(events_, {}); }
     // Conversations that had to make room; they go back to the queue and will go on unchanged.
-    std::vector<std::unique_ptr<Conversation>> take_preempted() {
-        return std::exchange(preempted_, {});
-    }
+    std::vector<std::unique_ptr<Conversation>>& preempted() { return preempted_; }
     oj_engine_stats stats() const;
 
     // Everything stored, to the store. Everybody must have ended.

@@ -78,11 +78,13 @@ inline bool same(const Answer& a, const Answer& b) {
 
 class Service {
 public:
-    explicit Service(const oj_engine_options& options) {
-        auto backend = std::make_unique<HashBackend>(micro()->hparams.n_vocab, options.backend);
-        hash = backend.get();
-        engine = std::make_unique<Engine>(micro(), std::move(backend), options);
-    }
+    explicit Service(const oj_engine_options& options)
+        : Service(options,
+                  std::make_unique<HashBackend>(micro()->hparams.n_vocab, options.backend)) {}
+
+    Service(const oj_engine_options& options, std::unique_ptr<HashBackend> backend)
+        : hash(backend.get()),
+          engine(std::make_unique<Engine>(micro(), std::move(backend), options)) {}
 
     uint64_t submit(const oj_request& request) {
         const uint64_t id = engine->submit(request);
