@@ -125,6 +125,7 @@ def _sides(
     arguments: argparse.Namespace, opened: ExitStack
 ) -> tuple[Predictions, Predictions | None]:
     """What is evaluated, and what it is compared with; both closed with `opened`."""
+    from openjet_provider.devices import DeviceLock
     from openjet_provider.evaluation.logits_file import LogitsFile
     from openjet_provider.evaluation.run import ModelRun, Setting
 
@@ -141,7 +142,7 @@ def _sides(
         device=arguments.device,
         threads=arguments.threads,
     )
-    side = opened.enter_context(ModelRun(path, tokens, setting))
+    asked = [(path, setting)]
     if any(getattr(arguments, name) for name in _ANOTHER):
         if arguments.base_model:
             _, path = models.resolve(arguments.base_model)
@@ -150,8 +151,11 @@ def _sides(
             kv=arguments.base_kv or setting.kv,
             backend=arguments.base_backend or setting.backend,
         )
-        base = opened.enter_context(ModelRun(path, tokens, other))
-    return side, base
+        asked.append((path, other))
+    if any(setting.chosen(path) == "cuda" for path, setting in asked):
+        opened.callback(DeviceLock(arguments.device, path.name).release)
+    runs = [opened.enter_context(ModelRun(path, tokens, setting)) for path, setting in asked]
+    return runs[0], runs[1] if len(runs) > 1 else base
 
 
 def _tokens(path: Path, arguments: argparse.Namespace) -> Tokens:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from openjet_provider._native import Model, load
-from openjet_provider.devices import DeviceLock, choose_backend
+from openjet_provider._native import Kind, Model, load
+from openjet_provider.devices import choose_backend
 from openjet_provider.errors import InvalidRequestError
 from openjet_provider.evaluation.logits_file import Floats, Tokens, predicted
 from openjet_provider.planning import PAGE
@@ -23,7 +23,7 @@ _ROWS = 128  # of a step; their logits are kept, a megabyte each at 248K ids
 class Setting:
     """What makes one side of a comparison; None and 0 are the engine's own defaults.
 
-    kv: "q8_0", "f16" or "f32".
+    kv: "q8_0", "f16" or "f32". backend: "auto", "cpu" or "cuda".
     """
 
     kv: str
@@ -31,10 +31,14 @@ class Setting:
     device: int = 0
     threads: int = 0
 
+    def chosen(self, path: Path) -> Kind:
+        """The backend that would run this model file. Raises BackendUnavailableError."""
+        return "cuda" if choose_backend(self.backend, path.stat().st_size) == "cuda" else "cpu"
+
 
 class ModelRun:
     """Predictions of a model file for `tokens`. One thread; close it, or use it as a context
-    manager."""
+    manager. Whoever runs it on a GPU holds the device's lock."""
 
     def __init__(self, path: Path, tokens: Tokens, setting: Setting) -> None:
         """tokens: [chunks, positions]; every chunk is read by itself.
@@ -43,10 +47,7 @@ class ModelRun:
         opening a backend raises.
         """
         self.tokens = tokens
-        backend = choose_backend(setting.backend, path.stat().st_size)
-        if backend == "scripted":
-            raise InvalidRequestError("backend='scripted' predicts nothing: use cpu or cuda")
-        self._lock = DeviceLock(setting.device, path.name) if backend == "cuda" else None
+        backend = setting.chosen(path)
         self._native = load(backend)
         self._model: Model | None = None
         self._backend: Any = None
@@ -122,9 +123,6 @@ class ModelRun:
             self._backend = None
         if self._model is not None:
             self._model.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
     def __enter__(self) -> ModelRun:
         return self
