@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +22,10 @@ def library() -> Any:
 
 
 @pytest.fixture(scope="session")
-def emulated_cuda() -> Native:
-    """The CUDA library whose kernels run on the host."""
+def cuda_library() -> Native:
+    """The CUDA library whose kernels run on the host; with OPENJET_TEST_GPU=1 the real one."""
+    if os.environ.get("OPENJET_TEST_GPU") == "1":
+        return load("cuda")
     root = Path(__file__).resolve().parents[2]
     out = root / "build" / "tests" / "emulated"
     command = [sys.executable, str(root / "build.py"), "--emulate", "--out", str(out)]

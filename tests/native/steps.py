@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -120,7 +121,9 @@ class Stepper:
         tokens = new("int32_t[]", rows or [0])
         plan = new("oj_plan *", [tokens, len(rows), len(parts), seqs, int(keep)])
         results = new("oj_seq_result[]", max(1, len(parts)))
+        start = time.perf_counter()
         self.native.call("oj_backend_step", self.handle, plan, results)
+        self.step_seconds = time.perf_counter() - start
         self.results = results  # of the last step, as the interface has them
         return [
             Result(list(r.tokens[0 : r.n_tokens]), list(r.drafts[0 : r.n_drafts]))

@@ -1,8 +1,12 @@
 """The whole CUDA backend, its kernels run by the emulator, says what the CPU backend says, bit for
-bit: logits, hidden rows, draft logits, tokens, drafts and log-probabilities of every step."""
+bit: logits, hidden rows, draft logits, tokens, drafts and log-probabilities of every step.
+
+With OPENJET_TEST_GPU=1 the same on a GPU (bench/gpu_check.sh).
+"""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -153,34 +157,43 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+ON_GPU = os.environ.get("OPENJET_TEST_GPU") == "1"
+emulated_only = pytest.mark.skipif(ON_GPU, reason="about the emulated device")
+
+
+# What bench/gpu_check.sh wants of a GPU; on the emulator two blocks are enough to go wrong.
+SETTINGS = {name: value for name, value in os.environ.items() if name.startswith("OPENJET_CUDA_")}
+
+
 @pytest.fixture(autouse=True)
-def two_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENJET_CUDA_BLOCKS", "2")
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (SETTINGS if ON_GPU else {"OPENJET_CUDA_BLOCKS": "2"}).items():
+        monkeypatch.setenv(name, value)
 
 
-def test_agents(micro: Path, emulated_cuda: Native) -> None:
-    with pair(micro, emulated_cuda) as both:
+def test_agents(micro: Path, cuda_library: Native) -> None:
+    with pair(micro, cuda_library) as both:
         run_agents(both, n_steps=12, seed=1, prompt=12, rows=20)
 
 
-def test_every_block_type(mixed: Path, emulated_cuda: Native) -> None:
-    with pair(mixed, emulated_cuda) as both:
+def test_every_block_type(mixed: Path, cuda_library: Native) -> None:
+    with pair(mixed, cuda_library) as both:
         run_agents(both, n_steps=4, seed=2, prompt=3, rows=9)
 
 
-def test_control_build(micro: Path, emulated_cuda: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_build(micro: Path, cuda_library: Native, monkeypatch: pytest.MonkeyPatch) -> None:
     """One kernel a phase instead of one for all."""
     monkeypatch.setenv("OPENJET_CUDA_STEP", "graph")
-    with pair(micro, emulated_cuda) as both:
+    with pair(micro, cuda_library) as both:
         run_agents(both, n_steps=4, seed=3, prompt=4, rows=12)
 
 
 def test_splits_and_waves(
-    micro: Path, emulated_cuda: Native, monkeypatch: pytest.MonkeyPatch
+    micro: Path, cuda_library: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chunk over a split edge that takes two waves; rows at 255, 256 and 257 see both."""
     monkeypatch.setenv("OPENJET_CUDA_PARTIALS", "1")
-    with pair(micro, emulated_cuda, n_pages=8, n_slots=1, mtp=0) as both:
+    with pair(micro, cuda_library, n_pages=8, n_slots=1, mtp=0) as both:
         prompt = [(11 * i) % 500 for i in range(259)]
         for start in range(0, 192, 64):
             both.step([Part(0, start, prompt[start : start + 64])])
@@ -188,10 +201,10 @@ def test_splits_and_waves(
         both.step([Part(0, 255, prompt[255:259], sampled=True)])
 
 
-def test_folds_snapshots_and_pages(micro: Path, emulated_cuda: Native) -> None:
+def test_folds_snapshots_and_pages(micro: Path, cuda_library: Native) -> None:
     """A fold without rows, a state saved and loaded into another slot, a page copied on write, and
     the bytes of both elsewhere and back."""
-    with pair(micro, emulated_cuda) as both:
+    with pair(micro, cuda_library) as both:
         both.step([Part(0, 0, list(range(30)))])
         both.step([Part(0, 30, [77], [5, 6, 7], sampled=True, n_draft=2)])
         both.step([Part(0, 33, [], fold=2)])
@@ -221,12 +234,13 @@ def move_state(stepper: Stepper) -> None:
     stepper.load(0, 3)
 
 
-def test_refusals(micro: Path, emulated_cuda: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+@emulated_only
+def test_refusals(micro: Path, cuda_library: Native, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many rows a step, a codec without kernels, more blocks than are resident."""
 
     def refused(kind: type[Exception], match: str, **options: Any) -> None:
         with pytest.raises(kind, match=match):
-            Stepper(micro, native=emulated_cuda, **{"kind": CUDA, "max_rows": 64, **options})
+            Stepper(micro, native=cuda_library, **{"kind": CUDA, "max_rows": 64, **options})
 
     refused(InvalidRequestError, "at most 64 rows", max_rows=65)
     refused(ModelFileError, "not in f32", kv="f32")
@@ -235,13 +249,14 @@ def test_refusals(micro: Path, emulated_cuda: Native, monkeypatch: pytest.Monkey
     refused(InvalidRequestError, "keeps 1 to 4 blocks", kv="q8_0")
 
 
-def test_memory_plan(micro: Path, emulated_cuda: Native) -> None:
+@emulated_only
+def test_memory_plan(micro: Path, cuda_library: Native) -> None:
     """Snapshots and token embeddings are the host's; free memory is the device's."""
-    model = Model(emulated_cuda, micro)
+    model = Model(cuda_library, micro)
     options = backend_options(kind=CUDA, kv="q8_0", max_rows=64, mtp=1, n_snapshots=10)
-    plan = emulated_cuda.ffi.new("oj_memory_plan *")
-    packed = emulated_cuda.ffi.new("oj_backend_options *", options)
-    emulated_cuda.call("oj_backend_memory", model.handle, packed, plan)
+    plan = cuda_library.ffi.new("oj_memory_plan *")
+    packed = cuda_library.ffi.new("oj_backend_options *", options)
+    cuda_library.call("oj_backend_memory", model.handle, packed, plan)
     assert plan.available == 1 << 36
     assert plan.snapshots == 10 * plan.state_bytes
     assert 0 < plan.host - plan.snapshots < plan.weights
@@ -252,17 +267,17 @@ def test_memory_plan(micro: Path, emulated_cuda: Native) -> None:
 @pytest.mark.parametrize("kv", ["q8_0", "f16"])
 @pytest.mark.parametrize("blocks", ["1", "3", "4"])
 def test_agents_on_any_grid(
-    kv: str, blocks: str, micro: Path, emulated_cuda: Native, monkeypatch: pytest.MonkeyPatch
+    kv: str, blocks: str, micro: Path, cuda_library: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENJET_CUDA_BLOCKS", blocks)
-    with pair(micro, emulated_cuda, kv=kv) as both:
+    with pair(micro, cuda_library, kv=kv) as both:
         run_agents(both, n_steps=20, seed=int(blocks), prompt=40, rows=64)
 
 
 @pytest.mark.slow
-def test_every_block_type_at_every_width(mixed: Path, emulated_cuda: Native) -> None:
+def test_every_block_type_at_every_width(mixed: Path, cuda_library: Native) -> None:
     """1 to 64 rows: every number of column groups, full and ragged."""
-    with pair(mixed, emulated_cuda, n_slots=1, n_pages=16, mtp=0) as both:
+    with pair(mixed, cuda_library, n_slots=1, n_pages=16, mtp=0) as both:
         position = 0
         for rows in (1, 7, 8, 9, 16, 17, 24, 25, 33, 57, 64):
             both.step([Part(0, position, [(position + 3 * i) % 500 for i in range(rows)])])
@@ -270,10 +285,10 @@ def test_every_block_type_at_every_width(mixed: Path, emulated_cuda: Native) -> 
 
 
 @pytest.mark.slow
-def test_reduced_draft_head(tmp_path: Path, emulated_cuda: Native) -> None:
+def test_reduced_draft_head(tmp_path: Path, cuda_library: Native) -> None:
     """Grouped heads, and drafts from a part of the vocabulary."""
     shape = Shape(256, 4, 512, 6, 1, 16, 48, 4096, tied=False)
     path = tmp_path / "grouped.gguf"
     write_model(path, shape, "q4_k_m", seed=5)
-    with pair(path, emulated_cuda, draft_head_rows=700) as both:
+    with pair(path, cuda_library, draft_head_rows=700) as both:
         run_agents(both, n_steps=8, seed=4, prompt=10, rows=20)
