@@ -352,14 +352,16 @@ void PrefixStore::shrink() {
             directory_ && n_writes < kMaxWrites && (!worker_ || now_us() >= retry_us_);
         if (!oldest->dirty) {
             release_bytes(*oldest);
-        } else if (!can_write || !write(*oldest)) {
+        } else if (can_write) {
+            write(*oldest);
+        } else {
             drop(oldest->id);
         }
     }
 }
 
-// By the store's thread while there is one. False: it cannot be written.
-bool PrefixStore::write(Kept& kept) {
+// By the store's thread while there is one. What cannot be written is dropped.
+void PrefixStore::write(Kept& kept) {
     const std::string name = StateDirectory::own_name(kept.hashes.back());
     Worker::Job job = [this, id = kept.id, changes = kept.changes, old = kept.file, name,
                        saved = kept.saved]() mutable -> Worker::Result {
@@ -378,14 +380,11 @@ bool PrefixStore::write(Kept& kept) {
     if (worker_) {
         kept.writing = true;
         worker_->post(std::move(job));
-        return true;
+        return;
     }
-    const uint64_t id = kept.id;
     const Worker::Result result = job();
-    job = nullptr;
+    job = nullptr;  // which holds the bytes
     result();
-    return std::any_of(kept_.begin(), kept_.end(),
-                       [&](const auto& other) { return other->id == id; });
 }
 
 void PrefixStore::written(uint64_t id, uint64_t changes, const std::string& file,

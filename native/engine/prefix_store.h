@@ -115,7 +115,7 @@ private:
     void release_bytes(Kept& kept);
 
     void shrink();
-    bool write(Kept& kept);
+    void write(Kept& kept);
     void written(uint64_t id, uint64_t changes, const std::string& file,
                  const std::vector<std::string>& removed);
     Fetch fetch_from_file(Kept& kept, size_t state, SpilledPrefix* out);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 
@@ -334,6 +335,24 @@ void check_store_with_files() {
     expect(notes[1].find(name) != std::string::npos && notes[1].find("ignored") == 0, notes[1]);
 }
 
+// A directory without room: what memory has no room for is dropped, with a line.
+void check_store_without_room() {
+    const Folder folder;
+    std::vector<std::string> notes;
+    for (bool closing : {false, true}) {
+        PrefixStore store(kFormat, 0, std::make_unique<StateDirectory>(folder.path, 10, kFormat),
+                          [&](const std::string& line) { notes.push_back(line); });
+        if (closing) store.finish_thread();
+        Source source;
+        store.put(text(200), false, source);
+        store.put(text(200, 1000), false, source);
+        store.flush();
+        expect(store.n_prefixes() == 0 && store.host_bytes() == 0, "nothing is kept");
+    }
+    expect(!notes.empty() && notes[0].find("a conversation is not kept: no room") == 0, "said");
+    expect(files_of(folder.path).empty(), "no files");
+}
+
 // ---------------------------------------------------------------- the engine
 
 uint64_t submit(Service& service, const Tokens& tokens, int32_t draft) {
@@ -452,7 +471,8 @@ void check_restart() {
 }  // namespace
 }  // namespace oj::test
 
-int main() {
+// An argument is the number of random schedules.
+int main(int argc, char** argv) {
     using namespace oj::test;
     check_damaged_files();
     check_directory();
@@ -460,8 +480,10 @@ int main() {
     check_store_in_memory();
     check_states_of_a_conversation();
     check_store_with_files();
+    check_store_without_room();
     check_restart();
-    for (uint32_t seed = 0; seed < 20; ++seed)
-        check_random_schedule(seed);
+    const int n_schedules = argc > 1 ? std::atoi(argv[1]) : 20;
+    for (int seed = 0; seed < n_schedules; ++seed)
+        check_random_schedule(static_cast<uint32_t>(seed));
     return report();
 }
