@@ -451,7 +451,7 @@ OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit,
 
 // Every warp multiplies its units, without waiting for other warps, with at least one row. `p` is
 // the multiply phase that the warp's stream has come to.
-OJ_DEVICE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
+OJ_PHASE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
     const int n_rows = multiply_rows(c, p), cols = p.matrices[0].cols;
     Ring ring = stream.ring;
     for (Unit unit; take_unit(stream, p, unit);) {
