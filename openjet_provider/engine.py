@@ -67,6 +67,7 @@ class EngineOptions:
     memory_budget: int | None = None
     threads: int | None = None
     drafts: int | None = None
+    draft_head: str | None = None
     step_target_ms: float | None = None
     max_queue: int | None = None
     max_queue_client: int | None = None
@@ -96,6 +97,7 @@ class Engine:
         memory_budget: bytes for weights, states and pool together.
         threads: CPU threads (default one per core).
         drafts: draft tokens a step, 0-8 (default 2); they change speed, never tokens.
+        draft_head: a file of token ids, that MTP drafts are chosen from instead of the default.
         step_target_ms: how long a step that reads somebody's prompt beside others' decoding may
             take (default 2.5 times a step that only decodes). One token of it is always read.
         max_queue, max_queue_client: requests that may wait (64), and of one client (16).
@@ -124,6 +126,7 @@ class Engine:
         memory_budget: int | None = None,
         threads: int | None = None,
         drafts: int | None = None,
+        draft_head: str | os.PathLike[str] | None = None,
         step_target_ms: float | None = None,
         max_queue: int | None = None,
         max_queue_client: int | None = None,
@@ -141,6 +144,7 @@ class Engine:
             memory_budget=memory_budget,
             threads=threads,
             drafts=drafts,
+            draft_head=None if draft_head is None else os.path.abspath(draft_head),
             step_target_ms=step_target_ms,
             max_queue=max_queue,
             max_queue_client=max_queue_client,
@@ -300,6 +304,7 @@ def resolve_options(asked: EngineOptions) -> EngineOptions:
         memory_budget=_whole("memory_budget", asked.memory_budget, 1, 1 << 60, None),
         threads=_whole("threads", asked.threads, 0, 256, 0),
         drafts=_whole("drafts", asked.drafts, 0, 8, defaults.DRAFTS),
+        draft_head=asked.draft_head,
         step_target_ms=_milliseconds("step_target_ms", asked.step_target_ms),
         max_queue=max_queue,
         max_queue_client=_whole(
@@ -340,6 +345,17 @@ def _milliseconds(name: str, value: float | None) -> float | None:
     return value
 
 
+def _token_ids(path: Path) -> list[int]:
+    """The ids in a file of them, ascending."""
+    try:
+        ids = sorted({int(word) for word in path.read_text().split()})
+    except (OSError, ValueError) as error:
+        raise InvalidRequestError(f"draft_head={str(path)!r} cannot be used: {error}") from None
+    if not ids or not 0 <= ids[0] <= ids[-1] < 1 << 31:
+        raise InvalidRequestError(f"draft_head={str(path)!r} holds no list of token ids")
+    return ids
+
+
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise InvalidRequestError(f"{name}={value!r} is unknown: use {', '.join(allowed)}")
@@ -362,9 +378,10 @@ class _Shared:
                 undo.callback(self.lock.release)
             model = Model(native, path)
             undo.callback(model.close)
-            packed = self._pack(model)
+            keep: list[Any] = []  # arrays that must live until the engine is open
+            packed = self._pack(model, keep)
             self.format = _chat_format(model)
-            keep = self._pack_script(packed, native)
+            keep += self._pack_script(packed, native)
             if self.options.state_dir:
                 keep.append(native.ffi.new("char[]", os.fsencode(self.options.state_dir)))
                 packed.state_dir = keep[-1]
@@ -395,7 +412,7 @@ class _Shared:
                     " Engine first"
                 )
 
-    def _pack(self, model: Model) -> Any:
+    def _pack(self, model: Model, keep: list[Any]) -> Any:
         """The oj_engine_options of these options, with memory planned."""
         lib, options = model.native.lib, self.options
         packed = model.native.ffi.new("oj_engine_options *")
@@ -412,6 +429,10 @@ class _Shared:
         backend.mtp = bool(model.info.has_mtp and options.drafts)
         if model.info.n_vocab >= 2 * defaults.DRAFT_HEAD_ROWS:
             backend.draft_head_rows = defaults.DRAFT_HEAD_ROWS
+        if options.draft_head is not None:
+            ids = _token_ids(Path(options.draft_head))
+            keep.append(model.native.ffi.new("int32_t[]", ids))
+            backend.draft_head_ids, backend.n_draft_head_ids = keep[-1], len(ids)
         if options.drafts and not model.info.has_mtp:
             log.warning("%s has no MTP block: drafts come from prompt lookup only", self.path.name)
         self.plan = plan_memory(

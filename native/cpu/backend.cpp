@@ -65,7 +65,7 @@ CpuBackend::CpuBackend(const Model& model, const oj_backend_options& options)
       options_(checked(model, options)),
       kernels_(select_kernels()),
       pool_(thread_count(options)),
-      weights_(model, options.mtp != 0, options.draft_head_rows, pool_),
+      weights_(model, options.mtp != 0, draft_head_ids(model.vocab, options), pool_),
       scratch_(model.hparams, options.max_rows, pool_.threads()),
       states_(StateLayout(model.hparams, weights_.n_delta_layers), options.n_slots,
               options.n_snapshots),
@@ -418,9 +418,9 @@ oj_memory_plan plan_cpu_memory(const Model& model, const oj_backend_options& opt
     cpu::Scratch scratch(h, options.max_rows, threads);
 
     oj_memory_plan plan = {};
-    plan.weights = static_cast<int64_t>(cpu::WeightStore::bytes_needed(model, options.mtp != 0));
-    size_t draft_ids =
-        options.mtp != 0 ? draft_head_ids(model.vocab, options.draft_head_rows).size() : 0;
+    size_t draft_ids = draft_head_ids(model.vocab, options).size();
+    plan.weights = static_cast<int64_t>(
+        cpu::WeightStore::bytes_needed(model, options.mtp != 0, draft_ids == 0));
     if (draft_ids > 0) {
         plan.weights +=
             static_cast<int64_t>(cpu::RowSubset::bytes_needed(model.mtp->head, draft_ids));

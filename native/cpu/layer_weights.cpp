@@ -1,7 +1,5 @@
 #include "cpu/layer_weights.h"
 
-#include "engine/draft_head.h"
-
 namespace oj::cpu {
 
 namespace {
@@ -19,10 +17,12 @@ size_t conv_floats(const Hparams& hparams) {
 
 }  // namespace
 
-ModelWeights::ModelWeights(const Model& model, bool with_mtp, int draft_head_rows, ThreadPool& pool)
+ModelWeights::ModelWeights(const Model& model, bool with_mtp, std::vector<int32_t> ids,
+                           ThreadPool& pool)
     : embed(&model.token_embd),
       output_norm(model.output_norm.f32()),
-      store_(model, with_mtp, pool),
+      draft_ids(std::move(ids)),
+      store_(model, with_mtp, draft_ids.empty(), pool),
       conv_(conv_floats(model.hparams) * count_delta_layers(model), "convolution weights") {
     for (const Layer& layer : model.layers)
         layers.push_back(layer_weights(layer, model.hparams));
@@ -32,9 +32,8 @@ ModelWeights::ModelWeights(const Model& model, bool with_mtp, int draft_head_row
     MtpWeights to;
     to.layer = layer_weights(from.layer, model.hparams);
     to.eh_proj = store_.matrix(from.eh_proj);
-    to.head = store_.matrix(from.head);
-    draft_ids = draft_head_ids(model.vocab, draft_head_rows);
-    if (!draft_ids.empty()) to.head = draft_head_.emplace(from.head, draft_ids, pool).matrix();
+    to.head = draft_ids.empty() ? store_.matrix(from.head)
+                                : draft_head_.emplace(from.head, draft_ids, pool).matrix();
     to.enorm = from.enorm.f32();
     to.hnorm = from.hnorm.f32();
     to.head_norm = from.head_norm.f32();

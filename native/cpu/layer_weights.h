@@ -46,7 +46,9 @@ struct MtpWeights {
 // Owns everything packed; the rest points into the model's file.
 class ModelWeights {
 public:
-    ModelWeights(const Model& model, bool with_mtp, int draft_head_rows, ThreadPool& pool);
+    // `draft_ids`: the tokens that drafts are chosen from; empty: all.
+    ModelWeights(const Model& model, bool with_mtp, std::vector<int32_t> draft_ids,
+                 ThreadPool& pool);
 
     int n_delta_layers = 0;
     int n_kv_layers = 0;  // attention layers, the MTP block's included

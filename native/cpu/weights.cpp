@@ -102,7 +102,7 @@ size_t packed_bytes(const Tensor& tensor) {
 }
 
 // Every matrix that is multiplied with; token_embd only where it is also the output.
-std::vector<const Tensor*> matrices(const Model& model, bool with_mtp) {
+std::vector<const Tensor*> matrices(const Model& model, bool with_mtp, bool with_draft_head) {
     std::vector<const Tensor*> all = {&model.output};
     auto add = [&](const Tensor& tensor) {
         if (tensor.data == nullptr) return;
@@ -122,7 +122,7 @@ std::vector<const Tensor*> matrices(const Model& model, bool with_mtp) {
     if (with_mtp) {
         add_layer(model.mtp->layer);
         add(model.mtp->eh_proj);
-        add(model.mtp->head);
+        if (with_draft_head) add(model.mtp->head);
     }
     return all;
 }
@@ -161,9 +161,9 @@ int Matrix::n_tiles() const {
     return tiles_of(rows);
 }
 
-WeightStore::WeightStore(const Model& model, bool with_mtp, ThreadPool& pool)
-    : memory_(bytes_needed(model, with_mtp), "repacked weights") {
-    std::vector<const Tensor*> all = matrices(model, with_mtp);
+WeightStore::WeightStore(const Model& model, bool with_mtp, bool with_draft_head, ThreadPool& pool)
+    : memory_(bytes_needed(model, with_mtp, with_draft_head), "repacked weights") {
+    std::vector<const Tensor*> all = matrices(model, with_mtp, with_draft_head);
     size_t offset = 0;
     for (const Tensor* tensor : all) {
         check(model, *tensor);
@@ -180,9 +180,9 @@ Matrix WeightStore::matrix(const Tensor& tensor) const {
     return matrix_of(tensor, memory_.data() + offsets_.at(key(tensor)));
 }
 
-size_t WeightStore::bytes_needed(const Model& model, bool with_mtp) {
+size_t WeightStore::bytes_needed(const Model& model, bool with_mtp, bool with_draft_head) {
     size_t bytes = 0;
-    for (const Tensor* tensor : matrices(model, with_mtp))
+    for (const Tensor* tensor : matrices(model, with_mtp, with_draft_head))
         bytes += packed_bytes(*tensor);
     return bytes;
 }

@@ -23,17 +23,17 @@ struct Matrix {
     int n_tiles() const;
 };
 
-// Packs every matrix of a model once, those of its MTP block if asked; matrices stay valid while
-// the store and the model live.
+// Packs every matrix of a model once, those of its MTP block and that block's head if asked;
+// matrices stay valid while the store and the model live.
 class WeightStore {
 public:
-    WeightStore(const Model& model, bool with_mtp, ThreadPool& pool);
+    WeightStore(const Model& model, bool with_mtp, bool with_draft_head, ThreadPool& pool);
 
     // The packed form of a matrix of the model.
     Matrix matrix(const Tensor& tensor) const;
 
     // Bytes that packing a model takes.
-    static size_t bytes_needed(const Model& model, bool with_mtp);
+    static size_t bytes_needed(const Model& model, bool with_mtp, bool with_draft_head);
 
 private:
     // What makes two tensors the same matrix: a tied output is token_embd under another name.

@@ -21,4 +21,10 @@ std::vector<int32_t> draft_head_ids(const Vocabulary& vocab, int32_t n_rows) {
     return ids;
 }
 
+std::vector<int32_t> draft_head_ids(const Vocabulary& vocab, const oj_backend_options& options) {
+    if (options.mtp == 0) return {};
+    if (options.draft_head_ids == nullptr) return draft_head_ids(vocab, options.draft_head_rows);
+    return {options.draft_head_ids, options.draft_head_ids + options.n_draft_head_ids};
+}
+
 }  // namespace oj

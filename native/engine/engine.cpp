@@ -19,6 +19,7 @@ oj_engine_options without_pointers(oj_engine_options options) {
     options.script = nullptr;  // the backend and the store have copies
     options.n_script = 0;
     options.state_dir = nullptr;
+    options.backend.draft_head_ids = nullptr;
     return options;
 }
 

@@ -62,6 +62,14 @@ void check_options(const Model& model, const oj_backend_options& options) {
     in_range("n_snapshots", options.n_snapshots, 0, 1 << 20);
     in_range("max_rows", options.max_rows, 1, 1 << 16);
     in_range("draft_head_rows", options.draft_head_rows, 0, model.hparams.n_vocab);
+    if (options.draft_head_ids != nullptr) {
+        in_range("n_draft_head_ids", options.n_draft_head_ids, 1, model.hparams.n_vocab);
+    }
+    for (int i = 0; options.draft_head_ids != nullptr && i < options.n_draft_head_ids; ++i) {
+        const int least = i == 0 ? 0 : options.draft_head_ids[i - 1] + 1;
+        in_range("draft_head_ids[" + std::to_string(i) + "] (ascending token ids)",
+                 options.draft_head_ids[i], least, model.hparams.n_vocab - 1);
+    }
     if (options.mtp != 0 && !model.mtp) {
         refuse("mtp is set, but " + model.path + " has no MTP block; set it to 0");
     }

@@ -1,7 +1,11 @@
 // The engine on backends that are no models: equality of answers whoever else is served, accounting
 // of pages and snapshots, stop strings, fairness, errors, threads.
 
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <random>
@@ -233,6 +237,57 @@ void check_cpu_backend(const char* path) {
         for (uint64_t id : ids)
             expect(tokens[id].size() == 5 && tokens[id] == tokens[ids[0]], "the same on the CPU");
     }
+}
+
+int64_t resident_bytes() {
+    std::ifstream statm("/proc/self/statm");
+    int64_t total = 0, resident = 0;
+    statm >> total >> resident;
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Requests that share starts come, are cancelled at random and end, for so long: afterwards every
+// page and snapshot is accounted for, and memory has not grown since the first tenth of the time.
+void check_random_cancels(double seconds) {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    const auto elapsed = [&] {
+        return std::chrono::duration<double>(Clock::now() - start).count();
+    };
+    Service service(small_engine(6, 80, 24));
+    std::mt19937 random(1);
+    const Tokens system = random_tokens(random, 300);
+    std::vector<uint64_t> open;
+    int64_t settled = 0, n_requests = 0;
+    while (elapsed() < seconds) {
+        Ask ask;
+        ask.tokens.assign(system.begin(), system.begin() + 1 + random() % 300);
+        const Tokens more = random_tokens(random, static_cast<int32_t>(1 + random() % 60));
+        ask.tokens.insert(ask.tokens.end(), more.begin(), more.end());
+        ask.boundaries = {static_cast<int32_t>(ask.tokens.size()) / 2};
+        ask.max_tokens = static_cast<int32_t>(1 + random() % 200);
+        ask.temperature = random() % 2 ? 0.0f : 0.8f;
+        ask.draft = static_cast<int32_t>(random() % 6) - 1;
+        ask.deadline_us = random() % 4 ? 0 : 1000 + random() % 20000;
+        open.push_back(service.submit(request_of(ask)));
+        ++n_requests;
+        if (random() % 3 == 0) service.engine->cancel(open[random() % open.size()]);
+        for (int i = 0; service.take(0) > 0 && i < 8; ++i) {
+        }
+        while (open.size() > 30) {
+            service.wait(open.front());
+            service.answers.erase(open.front());
+            open.erase(open.begin());
+        }
+        if (settled == 0 && elapsed() > seconds / 10) settled = resident_bytes();
+    }
+    for (uint64_t id : open)
+        service.wait(id);
+    service.check_idle();
+    const int64_t grown = resident_bytes() - settled;
+    expect(grown < 16 << 20, "memory grew by " + std::to_string(grown) + " bytes");
+    std::printf("%lld requests, %lld bytes more after the first tenth\n",
+                static_cast<long long>(n_requests), static_cast<long long>(grown));
 }
 
 void check_rejection_is_reproducible() {
@@ -467,8 +522,18 @@ void check_threads() {
 }  // namespace
 }  // namespace oj::test
 
+// engine_test [MODEL]; for soak runs: --schedules COUNT, --cancels SECONDS.
 int main(int argc, char** argv) {
     using namespace oj::test;
+    if (argc == 3 && std::string(argv[1]) == "--schedules") {
+        for (uint32_t seed = 0; seed < std::stoul(argv[2]); ++seed)
+            check_random_schedule(seed);
+        return report();
+    }
+    if (argc == 3 && std::string(argv[1]) == "--cancels") {
+        check_random_cancels(std::stod(argv[2]));
+        return report();
+    }
     check_cpu_backend(argc > 1 ? argv[1] : "openjet_provider/data/openjet-tiny.gguf");
     check_lookup();
     check_queue();
@@ -481,6 +546,7 @@ int main(int argc, char** argv) {
     check_rejection_is_reproducible();
     for (uint32_t seed = 0; seed < 20; ++seed)
         check_random_schedule(seed);
+    check_random_cancels(0.5);
     check_errors();
     check_fault();
     check_threads();

@@ -115,6 +115,7 @@ def test_the_environment_sets_what_was_not_said(monkeypatch: pytest.MonkeyPatch)
         ({"context": 10_000_000}, "context=10000000"),
         ({"drafts": 9}, "drafts=9"),
         ({"step_target_ms": 0}, "step_target_ms=0"),
+        ({"draft_head": "/nowhere/ids.txt"}, "draft_head='/nowhere/ids.txt' cannot be used"),
         ({"backend": "vulkan"}, "'vulkan'"),
         ({"script": (ScriptRule(),)}, "scripted"),
     ],

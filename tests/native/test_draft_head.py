@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from openjet_provider._native import load
 from openjet_provider.errors import InvalidRequestError
 from tests.native.engine_driver import Driver, Request
 from tests.native.steps import Part, open_stepper
@@ -86,6 +87,24 @@ def test_drafts_drawn_from_it_are_verified_against_it(model: Path) -> None:
             pos, certain, drafts = pos + len(certain) + fold, result.tokens[-1:], result.drafts
     assert accepted > 0.3 * drafted
     assert said > 0, "what the head cannot draft is said nevertheless"
+
+
+def test_a_list_of_tokens(model: Path) -> None:
+    """In place of a number of rows: exactly these, with the same numbers."""
+    ids = [3, 4, 77, 300, 499]
+    listed = load("cpu").ffi.new("int32_t[]", ids)
+    with open_stepper(model, mtp=1, draft_head_ids=listed, n_draft_head_ids=len(ids)) as stepper:
+        stepper.step([Part(0, 0, PROMPT, sampled=True, n_draft=1)])
+        part = stepper.draft_logits(0, 0)
+    assert np.flatnonzero(np.isfinite(part)).tolist() == ids
+    assert np.array_equal(part[ids], draft_logits(model, 0)[ids])
+    for wrong in ([5, 5], [0, 1 << 20]):
+        listed = load("cpu").ffi.new("int32_t[]", wrong)
+        with (
+            pytest.raises(InvalidRequestError, match=r"draft_head_ids\[1\]"),
+            open_stepper(model, mtp=1, draft_head_ids=listed, n_draft_head_ids=len(wrong)),
+        ):
+            pass
 
 
 @pytest.mark.parametrize("rows", [-1, 1 << 20])

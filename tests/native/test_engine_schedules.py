@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.native.engine_driver import Answer, Driver, Request
@@ -75,7 +75,8 @@ def same(answer: Answer, expected: Answer) -> bool:
 
 
 @given(schedule=rounds, pool=pools, keeps=st.booleans())
-@pytest.mark.timeout(600)
+@settings(max_examples=max(100, settings.default.max_examples))
+@pytest.mark.timeout(3600)  # 2,000 schedules in soak
 def test_any_schedule(
     library: Any,
     micro_model: Path,

@@ -46,6 +46,13 @@ def test_program_passes(programs: Path, name: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
+@pytest.mark.parametrize("arguments", [["--schedules", "2000"], ["--cancels", "1800"]])
+def test_engine_for_long(programs: Path, arguments: list[str]) -> None:
+    run(programs / "engine_test", *arguments)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize(
     "arguments", [["--exhaustive"], ["openjet_provider/data/openjet-tiny.gguf"]]
 )
