@@ -3,6 +3,7 @@ that is said changes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from openjet_provider._native import load
 from openjet_provider.errors import InvalidRequestError
 from tests.native.engine_driver import Driver, Request
-from tests.native.steps import Part, open_stepper
+from tests.native.steps import Part, memory_plan, open_stepper
 from tests.reference.random_model import PRESETS, write_model
 
 PROMPT = list(range(1, 40))
@@ -87,6 +88,18 @@ def test_drafts_drawn_from_it_are_verified_against_it(model: Path) -> None:
             pos, certain, drafts = pos + len(certain) + fold, result.tokens[-1:], result.drafts
     assert accepted > 0.3 * drafted
     assert said > 0, "what the head cannot draft is said nevertheless"
+
+
+def test_a_head_of_its_own_is_packed_in_part(tmp_path: Path) -> None:
+    """Where the MTP block has its own output matrix, only what is read of it takes memory."""
+    path = tmp_path / "model.gguf"
+    write_model(path, replace(PRESETS["micro"], own_draft_head=True), "q8_0", seed=3)
+    whole, part = draft_logits(path, 0), draft_logits(path, ROWS)
+    kept = np.isfinite(part)
+    assert kept.sum() == ROWS
+    assert np.array_equal(part[kept], whole[kept])
+    bytes_of = [memory_plan(path, mtp=1, draft_head_rows=n)["weights"] for n in (0, ROWS)]
+    assert bytes_of[1] < bytes_of[0]
 
 
 def test_a_list_of_tokens(model: Path) -> None:

@@ -68,6 +68,7 @@ class Shape:
     tied: bool
     mtp: bool = True
     fused_qkv: bool = False  # attention blocks hold one attn_qkv matrix
+    own_draft_head: bool = False
     context: int = 32_768
     head_size: int = 256  # of attention
 
@@ -187,6 +188,8 @@ def tensor_specs(shape: Shape, types: str) -> Iterator[Spec]:
             yield matrix("nextn.eh_proj", hidden, 2 * hidden, block)
             for name in ("enorm", "hnorm", "shared_head_norm"):
                 yield vector(f"blk.{block}.nextn.{name}.weight", hidden)
+            if shape.own_draft_head:
+                yield matrix("nextn.shared_head_head", shape.vocabulary, hidden, block)
 
 
 def _more_bits(block: int, blocks: int) -> bool:
