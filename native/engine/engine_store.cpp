@@ -48,7 +48,8 @@ oj_saved Engine::save(const std::vector<int32_t>& tokens, const std::string& nam
     if (saved.tokens.empty()) {
         throw Error(OJ_ERR_INVALID, "nothing is stored of this conversation");
     }
-    folder.write(name, saved);
+    const std::vector<std::string> removed = folder.write(name, saved);
+    if (!removed.empty()) between_steps([&] { store_->forget_files(removed); });
     return {static_cast<int32_t>(saved.tokens.size()),
             static_cast<int64_t>(state_file_bytes(folder.format(), saved))};
 }
@@ -129,12 +130,15 @@ void Engine::run_commands() {
 void Engine::keep_all(bool backend_works) {
     if (!store_->directory()) return;
     store_->finish_thread();
-    try {
-        if (backend_works) runner_.spill_all();
-    } catch (const std::exception& error) {
-        note(std::string("conversations are not kept: ") + error.what());
-    }
-    store_->flush();
+    const auto attempt = [this](const std::function<void()>& work) {
+        try {
+            work();
+        } catch (const std::exception& error) {
+            note(std::string("conversations are not kept: ") + error.what());
+        }
+    };
+    if (backend_works) attempt([this] { runner_.spill_all(); });
+    attempt([this] { store_->flush(); });
 }
 
 }  // namespace oj

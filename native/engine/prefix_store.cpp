@@ -24,11 +24,12 @@ size_t common_length(const std::vector<int32_t>& a, const std::vector<int32_t>& 
         a.begin());
 }
 
-SpilledPrefix read_prefix(const StateFile& file, int32_t length, uint64_t hash) {
+SpilledPrefix read_prefix(const StateFile& file, const std::vector<int32_t>& tokens) {
     const SavedConversation& index = file.index();
-    for (size_t i = 0; i < index.states.size(); ++i) {
+    const auto length = static_cast<int32_t>(tokens.size());
+    const bool is_same = common_length(index.tokens, tokens) == tokens.size();
+    for (size_t i = 0; is_same && i < index.states.size(); ++i) {
         if (index.states[i].length != length) continue;
-        if (hash_prefixes(index.tokens)[static_cast<size_t>(length)] != hash) break;
         SpilledPrefix prefix{index.states[i].shared, file.read_state(i), {}};
         for (int32_t page = 0; page < pages_for(length); ++page)
             prefix.pages.push_back(file.read_page(static_cast<size_t>(page)));
@@ -122,10 +123,6 @@ PrefixStore::Fetch PrefixStore::fetch_from_file(Kept& kept, size_t state, Spille
         return l.id == kept.id && l.length == length;
     });
     if (load == loads_.end()) {
-        loads_.erase(std::remove_if(
-                         loads_.begin(), loads_.end(),
-                         [&](const Load& l) { return l.done && now - l.asked_us > kUnfetchedUs; }),
-                     loads_.end());
         if (loads_.size() < kMaxLoads) start_load(kept, state);
         return Fetch::later;
     }
@@ -144,12 +141,13 @@ PrefixStore::Fetch PrefixStore::fetch_from_file(Kept& kept, size_t state, Spille
 
 void PrefixStore::start_load(const Kept& kept, size_t state) {
     const int32_t length = kept.saved.states[state].length;
+    const auto first = kept.saved.tokens.begin();
     loads_.push_back({kept.id, length, now_us(), now_us(), false, std::nullopt});
-    worker_->post_first([this, id = kept.id, length, hash = kept.hashes[state],
+    worker_->post_first([this, id = kept.id, length, tokens = Tokens(first, first + length),
                          name = kept.file]() -> Worker::Result {
         std::optional<SpilledPrefix> prefix;
         try {
-            prefix = read_prefix(directory_->open(name), length, hash);
+            prefix = read_prefix(directory_->open(name), tokens);
         } catch (const std::exception& error) {
             note_(std::string("ignored: ") + error.what());
         }
@@ -169,7 +167,10 @@ void PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source) {
     collect();
     const auto length = static_cast<int32_t>(tokens.size());
     const Hashes hashes = hash_prefixes(tokens);
-    if (Place known = find(tokens, hashes, length, length); known.kept) return use(*known.kept);
+    if (Place known = find(tokens, hashes, length, length); known.kept) {
+        known.kept->saved.states[known.state].shared |= shared;
+        return use(*known.kept);
+    }
     const auto n_bytes = static_cast<int64_t>(
         format_.state_bytes + static_cast<size_t>(pages_for(length)) * format_.page_bytes);
     if (!directory_ && n_bytes > budget_) return;
@@ -389,28 +390,34 @@ void PrefixStore::write(Kept& kept) {
 
 void PrefixStore::written(uint64_t id, uint64_t changes, const std::string& file,
                           const std::vector<std::string>& removed) {
-    bool erased = true;  // meanwhile
+    forget_files(removed);
+    forget_files({file});  // what it replaced
+    const auto kept = std::find_if(kept_.begin(), kept_.end(),
+                                   [&](const auto& other) { return other->id == id; });
+    if (kept == kept_.end()) return directory_->remove(file);  // it was erased meanwhile
+    (*kept)->writing = false;
+    (*kept)->file = file;
+    (*kept)->dirty = (*kept)->changes != changes;
+    if (!(*kept)->dirty) release_bytes(**kept);
+}
+
+void PrefixStore::forget_files(const std::vector<std::string>& names) {
     for (size_t i = kept_.size(); i-- > 0;) {
         Kept& kept = *kept_[i];
-        if (kept.id == id) {
-            erased = false;
-            kept.writing = false;
-            kept.file = file;
-            kept.dirty = kept.changes != changes;
-            if (!kept.dirty) release_bytes(kept);
-        } else if (std::find(removed.begin(), removed.end(), kept.file) != removed.end()) {
-            kept.file.clear();
-            kept.dirty = true;
-            if (!kept.in_memory()) drop(kept.id);
-        }
+        if (std::find(names.begin(), names.end(), kept.file) == names.end()) continue;
+        kept.file.clear();
+        kept.dirty = true;
+        if (!kept.in_memory()) drop(kept.id);
     }
-    if (erased) directory_->remove(file);
 }
 
 void PrefixStore::collect() {
     if (!worker_) return;
     for (const Worker::Result& result : worker_->take_results())
         result();
+    const int64_t now = now_us();
+    const auto unfetched = [&](const Load& l) { return l.done && now - l.asked_us > kUnfetchedUs; };
+    loads_.erase(std::remove_if(loads_.begin(), loads_.end(), unfetched), loads_.end());
 }
 
 void PrefixStore::finish_thread() {

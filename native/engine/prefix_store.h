@@ -62,6 +62,9 @@ public:
     // the longest prefix that was kept.
     int32_t erase(const Tokens& tokens, const Hashes& hashes);
 
+    // These files of the directory are gone, or hold something else now.
+    void forget_files(const std::vector<std::string>& names);
+
     // Ends the store's thread; from then on put() writes files itself where memory is short.
     void finish_thread();
     // Writes what is only in memory.

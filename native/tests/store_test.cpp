@@ -353,6 +353,19 @@ void check_store_without_room() {
     expect(files_of(folder.path).empty(), "no files");
 }
 
+// One conversation is one file, however often it is restored; a file that is gone is nothing.
+void check_files_are_kept_once() {
+    const Folder folder;
+    PrefixStore store(kFormat, 0, std::make_unique<StateDirectory>(folder.path, 1 << 20, kFormat),
+                      [](const std::string&) {});
+    store.finish_thread();
+    for (int i = 0; i < 3; ++i)
+        store.add(conversation(70, 1));
+    expect(store.n_prefixes() == 2 && files_of(folder.path).size() == 1, "restored again: once");
+    store.forget_files(files_of(folder.path));
+    expect(store.n_prefixes() == 0, "not counted on any more");
+}
+
 // ---------------------------------------------------------------- the engine
 
 uint64_t submit(Service& service, const Tokens& tokens, int32_t draft) {
@@ -481,6 +494,7 @@ int main(int argc, char** argv) {
     check_states_of_a_conversation();
     check_store_with_files();
     check_store_without_room();
+    check_files_are_kept_once();
     check_restart();
     const int n_schedules = argc > 1 ? std::atoi(argv[1]) : 20;
     for (int seed = 0; seed < n_schedules; ++seed)
