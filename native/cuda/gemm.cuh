@@ -7,8 +7,6 @@
 
 namespace oj::cuda {
 
-constexpr int segment_blocks = k_segment / super_group;
-
 // Integers of up to 22 bits become floats by an addition: as bits, magic_int + i is the float
 // magic_float + i.
 constexpr int32_t magic_int = 0x4b400000;
@@ -16,6 +14,15 @@ constexpr float magic_float = 12582912.0f;
 
 OJ_DEVICE float from_magic(int32_t bits) {
     return bits_to_float(static_cast<uint32_t>(bits)) - magic_float;
+}
+
+// The largest magnitudes of what is multiplied: a code's byte, an activation's code, a scale.
+OJ_HD constexpr int64_t largest_code(TileFormat f) {
+    return f.offset != 0 ? 128 : 255;
+}
+constexpr int64_t largest_activation = 127;
+OJ_HD constexpr int64_t largest_scale(TileFormat f) {
+    return f.has_mins ? 63 : f.sub == 16 ? 128 : 32;
 }
 
 // A lane's share of whole column groups. Rows behind the last hold whatever was there before; their
@@ -124,6 +131,8 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     constexpr bool is_signed = f.offset != 0;
+    static_assert(largest_code(f) * largest_activation * super_group * largest_scale(f) <
+                  1ll << 31);
     int32_t sum[groups][4] = {};
     HeaderRow rows[2];
     if constexpr (f.has_mins) {
@@ -231,6 +240,7 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
                            int first, int first_group, float (*acc)[4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr bool is_signed = f.offset != 0;
+    static_assert(largest_code(f) * largest_activation * small_group < 1 << 22, "from_magic()");
     OJ_UNROLL(1)
     for (int c = 0; c < chunks_of(n); ++c) {
         uint32_t a[2][4];
