@@ -134,6 +134,6 @@ if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:
         sys.exit(__doc__)
     target = TARGETS[sys.argv.pop(1)]
-    usual = ["-timeout=10", "-max_len=400", "-len_control=0"]
+    usual = ["-timeout=10", "-max_len=160", "-len_control=0"]
     atheris.Setup([sys.argv[0], *usual, *sys.argv[1:]], target)
     atheris.Fuzz()
