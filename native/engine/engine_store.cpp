@@ -129,16 +129,16 @@ void Engine::run_commands() {
 // With a state directory, what is stored survives the engine.
 void Engine::keep_all(bool backend_works) {
     if (!store_->directory()) return;
-    store_->finish_thread();
-    const auto attempt = [this](const std::function<void()>& work) {
+    const auto attempt = [&](const std::function<void()>& work) {
         try {
             work();
         } catch (const std::exception& error) {
             note(std::string("conversations are not kept: ") + error.what());
         }
     };
-    if (backend_works) attempt([this] { runner_.spill_all(); });
-    attempt([this] { store_->flush(); });
+    attempt([&] { store_->finish_thread(); });
+    if (backend_works) attempt([&] { runner_.spill_all(); });
+    attempt([&] { store_->flush(); });
 }
 
 }  // namespace oj

@@ -15,7 +15,7 @@ namespace oj {
 class Worker {
 public:
     using Result = std::function<void()>;
-    using Job = std::function<Result()>;  // must not throw
+    using Job = std::function<Result()>;  // one that throws has no result
 
     Worker() : thread_([this] { run(); }) {}
     ~Worker() { finish(); }
@@ -58,7 +58,12 @@ private:
             const Job job = std::move(jobs_.front());
             jobs_.pop_front();
             lock.unlock();
-            Result result = job();
+            Result result;
+            try {
+                result = job();
+            } catch (...) {
+                result = [] {};
+            }
             lock.lock();
             results_.push_back(std::move(result));
         }
