@@ -368,6 +368,7 @@ class _Shared:
     def __init__(self, path: Path, options: EngineOptions) -> None:
         self.path = path
         self.handles = 0
+        self._pid = os.getpid()
         self.options = resolve_options(options)
         self.backend = choose_backend(str(self.options.backend), path.stat().st_size)
         self.lock: DeviceLock | None = None
@@ -393,9 +394,10 @@ class _Shared:
         log.info("%s on %s: %s", path.name, self.backend, self.plan)
 
     def close(self) -> None:
-        self.core.close()
-        if self.options.state_dir:
+        # The folder is ours until the core is closed, which may take as long as a supervisor waits.
+        if self.options.state_dir and self._pid == os.getpid():
             self.format.save_turns(Path(self.options.state_dir))
+        self.core.close()
         if self.lock is not None:
             self.lock.release()
 

@@ -6,6 +6,7 @@ wherever it ran. A slot is one of `agents` numbers and the conversation that it 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from array import array
 from collections.abc import Sequence
@@ -64,9 +65,14 @@ class Slot:
 
 
 class Slots:
-    """Which conversation is whose. Event loop only."""
+    """Which conversation is whose. Event loop only.
+
+    changing: held while a conversation is saved, restored or erased: these wait for the disk in the
+    threads that start turns too, and hold a whole conversation in memory.
+    """
 
     def __init__(self) -> None:
+        self.changing = asyncio.Lock()
         self._slots: list[Slot] = []
         self._clock = itertools.count(1)
         self._tasks = itertools.count(1)

@@ -37,8 +37,10 @@ async def act(request: Request) -> Response:
         raise refused(f"action={action!r} is unknown: use {', '.join(SLOT_ACTIONS)}", "action")
     started = time.monotonic()
     if action == "erase":
-        n_erased = await asyncio.to_thread(engine.erase, slot.history())
-        if slot.running is None:
+        async with service.slots.changing:
+            tokens = slot.history()
+            n_erased = await asyncio.to_thread(engine.erase, tokens)
+        if slot.running is None and slot.tokens is tokens:
             service.slots.fill(slot, ())
         return json_response({"id_slot": slot.id, "n_erased": n_erased})
     if engine.state_dir is None:
@@ -48,20 +50,22 @@ async def act(request: Request) -> Response:
             type="not_supported_error",
         )
     filename = (await read_body(request, SlotBody, service.settings)).filename
-    if action == "save":
-        saved = await asyncio.to_thread(engine.save, slot.history(), filename)
-        counts = {"n_saved": len(saved.tokens), "n_written": saved.n_bytes}
-    else:
-        if slot.running is not None:
-            raise ApiError(409, f"slot {slot.id} is busy; restore into an idle one")
-        saved = await asyncio.to_thread(engine.restore, filename)
-        service.slots.fill(slot, saved.tokens)
-        counts = {"n_restored": len(saved.tokens), "n_read": saved.n_bytes}
+    async with service.slots.changing:
+        if action == "save":
+            saved = await asyncio.to_thread(engine.save, slot.history(), filename)
+            counts = {"n_saved": len(saved.tokens), "n_written": saved.n_bytes}
+        else:
+            if slot.running is not None:
+                raise ApiError(409, f"slot {slot.id} is busy; restore into an idle one")
+            saved = await asyncio.to_thread(engine.restore, filename)
+            service.slots.fill(slot, saved.tokens)
+            counts = {"n_restored": len(saved.tokens), "n_read": saved.n_bytes}
     timings = {f"{action}_ms": round((time.monotonic() - started) * 1000, 3)}
     return json_response({"id_slot": slot.id, "filename": filename, **counts, "timings": timings})
 
 
 def _slot(text: str, all_slots: Sequence[Slot]) -> Slot:
-    if text.isascii() and text.isdigit() and int(text) < len(all_slots):
-        return all_slots[int(text)]
+    for slot in all_slots:
+        if text == str(slot.id):
+            return slot
     raise refused(f"id: there is no slot {text!r}; they are 0 to {len(all_slots) - 1}", "id")

@@ -107,6 +107,20 @@ def test_a_state_dir_belongs_to_one_engine(tmp_path: Path) -> None:
         Engine(TINY, backend="scripted", state_dir=blocked)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    """It has a copy of what its parent remembered, and closes handles that are not its own."""
+    with Engine(TINY, backend="scripted", script=ANSWERS, state_dir=tmp_path) as engine:
+        talk(engine, 1)
+        child = os.fork()
+        if child == 0:
+            engine.close()
+            os._exit((tmp_path / ".turns").exists())
+        assert os.waitpid(child, 0)[1] == 0
+    assert (tmp_path / ".turns").exists()
+
+
 def test_a_full_disk_fails_nothing(tmp_path: Path, root: Path) -> None:
     """The request is answered, the close is clean, one line says what is not kept."""
     program = """

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from openjet_provider._core import SavedFile
 from openjet_provider.engine import Engine
 from openjet_provider.server.slot_table import Slots
 from tests.server.conftest import Connect
@@ -126,6 +129,7 @@ async def test_bad_requests(connect: Connect, saving: Engine) -> None:
         ("/slots/2?action=save", name),
         ("/slots/-1?action=save", name),
         ("/slots/one?action=save", name),
+        (f"/slots/{'9' * 5000}?action=save", name),
         ("/slots/0", name),
         ("/slots/0?action=copy", name),
         ("/slots/0?action=save", {}),
@@ -134,6 +138,29 @@ async def test_bad_requests(connect: Connect, saving: Engine) -> None:
     ):
         response = await client.post(path, json=body)
         assert response.status_code == 400, (path, response.text)
+
+
+async def test_one_waits_for_the_disk_at_a_time(
+    connect: Connect, saving: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a few of them take all the threads that turns are started in."""
+    inside: list[str] = []
+    most = 0
+
+    def save(tokens: Sequence[int], filename: str) -> SavedFile:
+        nonlocal most
+        inside.append(filename)
+        most = max(most, len(inside))
+        time.sleep(0.01)
+        inside.pop()
+        return SavedFile(tokens, 1)
+
+    monkeypatch.setattr(saving, "save", save)
+    client = connect(saving)
+    path, body = "/slots/0?action=save", {"filename": "x"}
+    responses = await asyncio.gather(*(client.post(path, json=body) for _ in range(4)))
+    assert [response.status_code for response in responses] == [200] * 4
+    assert most == 1
 
 
 async def test_without_a_state_directory(connect: Connect) -> None:
