@@ -28,6 +28,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -144,7 +145,9 @@ class Toolchain:
             target.unlink(missing_ok=True)
             files = ["-MF", str(depends), "-c", str(source.relative_to(ROOT)), "-o", str(target)]
             log = Path(f"{target}.log") if source.suffix == ".cu" else None
+            started = time.time_ns()
             run([*self.compile, "-MMD", *files], log)
+            os.utime(target, ns=(started, started))  # a source that was edited meanwhile is newer
         return target
 
 
