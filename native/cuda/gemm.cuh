@@ -140,9 +140,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
         for (int r = 0; r < 2; ++r)
             rows[r] = load_header(block + sides_at(f, n) + (2 * x.g + r) * sizeof(Header));
     }
-    [[maybe_unused]] constexpr int chunks_at_once = groups <= 2   ? 4
-                                                    : groups == 3 ? 2
-                                                                  : 1;  // as registers allow
+    [[maybe_unused]] constexpr int chunks_at_once = groups <= 3 ? 2 : 1;  // as registers allow
     OJ_UNROLL(chunks_at_once)
     for (int c = 0; c < n / 2; ++c) {
         uint32_t a[2][4];
