@@ -15,9 +15,13 @@ namespace oj::cuda {
 // Longer than any step takes, also under a checking tool.
 constexpr uint64_t longest_wait = 20'000'000'000;  // nanoseconds
 
-// What a block keeps of the step in shared memory.
+// What a block keeps of the step in shared memory: nothing of it is in registers while a phase
+// runs.
 struct StepShared {
     Context context;
+    Schedule schedule;
+    Grid grid;
+    int entry;        // of the schedule, where the block is
     Phase phases[2];  // of this entry and the next one, by parity
     Stream streams[block_warps];
 };
@@ -43,16 +47,38 @@ OJ_DEVICE void copy_to_shared(const T& from, T* to) {
 }
 
 // By all threads; enter_phase() by one of them must follow.
-OJ_DEVICE void load_phase(const Schedule& schedule, int entry, Phase* to) {
+OJ_DEVICE void load_phase(StepShared& step, int entry) {
+    const Schedule& schedule = step.schedule;
     if (entry < schedule.n_entries) {
-        copy_to_shared(schedule.phases[schedule.sequence[entry].phase], to);
+        copy_to_shared(schedule.phases[schedule.sequence[entry].phase], &step.phases[entry % 2]);
     }
 }
 
-OJ_DEVICE void enter_phase(const Schedule& schedule, int entry, StepShared& step) {
+OJ_DEVICE void enter_phase(StepShared& step, int entry) {
+    step.entry = entry;
     Phase& p = step.phases[entry % 2];
-    p.wave = schedule.sequence[entry].wave;
+    p.wave = step.schedule.sequence[entry].wave;
     set_products(step.context.scratch, p);
+}
+
+// The block's part in a schedule begins: its first weights are on their way.
+OJ_DEVICE StepShared& open_step(const StepHeader& header, const Schedule& schedule) {
+    StepShared& step = step_memory();
+    if (thread_index() == 0) {
+        step.schedule = schedule;
+        step.grid = {block_index(), block_count(), shared_memory()};
+    }
+    copy_to_shared(header.context, &step.context);
+    block_sync();
+    open_stream(step.schedule, step.grid, ring_at, ring_bytes, step.streams[warp_index()]);
+    load_phase(step, 0);
+    return step;
+}
+
+OJ_DEVICE void begin_first_phase(StepShared& step) {
+    block_sync();
+    if (thread_index() == 0) enter_phase(step, 0);
+    block_sync();
 }
 
 OJ_DEVICE void run_phase(const Context& c, const Grid& grid, const Phase& p, Stream& stream) {
@@ -123,7 +149,7 @@ OJ_DEVICE bool meet(StepHeader& header, int entry, StepShared& step) {
         auto target = static_cast<uint32_t>((entry + 1) * block_count());
         failed = !wait_for_blocks(header.barrier, target);
         if (header.stress != 0) delay(stress_delay(header.stress, block_index(), 2 * entry + 1));
-        enter_phase(header.schedule, entry + 1, step);
+        enter_phase(step, entry + 1);
     }
     return !block_any(failed);
 }
@@ -135,44 +161,30 @@ OJ_DEVICE void stamp(const StepHeader& header, int entry) {
 
 // The persistent kernel: all blocks are resident and visit the same entries.
 OJ_DEVICE void run_step(StepHeader& header) {
-    StepShared& step = step_memory();
-    const Schedule schedule = header.schedule;
-    Grid grid = {block_index(), block_count(), shared_memory()};
-    Stream& stream = step.streams[warp_index()];
-    open_stream(schedule, grid, ring_at, ring_bytes, stream);
-    copy_to_shared(header.context, &step.context);
-    load_phase(schedule, 0, &step.phases[0]);
-    block_sync();
-    if (thread_index() == 0) enter_phase(schedule, 0, step);
-    block_sync();
-    for (int i = 0; i < schedule.n_entries; ++i) {
-        stamp(header, i);
-        run_phase(step.context, grid, step.phases[i % 2], stream);
-        if (i + 1 == schedule.n_entries) break;
-        load_phase(schedule, i + 1, &step.phases[(i + 1) % 2]);
-        if (!meet(header, i, step)) return;
+    StepShared& step = open_step(header, header.schedule);
+    begin_first_phase(step);
+    for (;;) {
+        stamp(header, step.entry);
+        run_phase(step.context, step.grid, step.phases[step.entry % 2], step.streams[warp_index()]);
+        const int entry = step.entry;
+        if (entry + 1 == step.schedule.n_entries) break;
+        load_phase(step, entry + 1);
+        if (!meet(header, entry, step)) return;
     }
     block_sync();
-    stamp(header, schedule.n_entries);
+    stamp(header, step.schedule.n_entries);
 }
 
 // One entry alone: the control build's kernel. Where the card can, it starts while the kernel
 // before it ends, and has its first weights by then.
 OJ_DEVICE void run_entry(StepHeader& header, int entry) {
-    StepShared& step = step_memory();
-    Schedule schedule = {header.schedule.phases, header.schedule.sequence + entry, 1};
-    Grid grid = {block_index(), block_count(), shared_memory()};
-    Stream& stream = step.streams[warp_index()];
-    open_stream(schedule, grid, ring_at, ring_bytes, stream);
-    copy_to_shared(header.context, &step.context);
-    load_phase(schedule, 0, &step.phases[0]);
+    StepShared& step =
+        open_step(header, {header.schedule.phases, header.schedule.sequence + entry, 1});
     launch_next_kernel();
     wait_for_kernel_before();
-    block_sync();
-    if (thread_index() == 0) enter_phase(schedule, 0, step);
-    block_sync();
+    begin_first_phase(step);
     stamp(header, entry);
-    run_phase(step.context, grid, step.phases[0], stream);
+    run_phase(step.context, step.grid, step.phases[0], step.streams[warp_index()]);
     block_sync();
     stamp(header, entry + 1);
 }
