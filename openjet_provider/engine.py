@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("openjet_provider")
 
+_CLOSE_S = 60.0  # how long opening an engine waits for others of this process to close
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptRule:
@@ -481,11 +483,15 @@ class _Registry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._closed = threading.Condition(self._lock)
+        self._n_closing = 0
         self._cores: dict[tuple[Path, int, tuple[ScriptRule, ...] | None], _Shared] = {}
 
     def acquire(self, path: Path, options: EngineOptions) -> _Shared:
         key = (path, options.device or 0, options.script)
         with self._lock:
+            if key not in self._cores:  # what closes may still hold the device or the folder
+                self._closed.wait_for(lambda: self._n_closing == 0, _CLOSE_S)
             shared = self._cores.get(key)
             if shared is None:
                 shared = self._cores[key] = _Shared(path, options)
@@ -502,13 +508,23 @@ class _Registry:
             if shared.handles > 0:
                 return
             self._cores = {key: core for key, core in self._cores.items() if core is not shared}
-        shared.close()
+            self._n_closing += 1
+        self._close(shared)
 
     def close_all(self) -> None:
         with self._lock:
             cores, self._cores = list(self._cores.values()), {}
+            self._n_closing += len(cores)
         for shared in cores:
+            self._close(shared)
+
+    def _close(self, shared: _Shared) -> None:
+        try:
             shared.close()
+        finally:
+            with self._lock:
+                self._n_closing -= 1
+                self._closed.notify_all()
 
 
 # By process: a forked child gets its own, since the locks of its parent's may be held for ever.

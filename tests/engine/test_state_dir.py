@@ -7,12 +7,15 @@ import logging
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openjet_provider import defaults
+from openjet_provider._core import Core
 from openjet_provider.chat.types import ChatRequest
 from openjet_provider.engine import Engine, ScriptRule
 from openjet_provider.errors import InvalidRequestError
@@ -105,6 +108,26 @@ def test_a_state_dir_belongs_to_one_engine(tmp_path: Path) -> None:
     blocked.write_text("")
     with pytest.raises(InvalidRequestError, match=r"state_dir .*file"):
         Engine(TINY, backend="scripted", state_dir=blocked)
+
+
+def test_an_engine_that_still_closes_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing conversations takes its time, and dropped handles close in a thread of their own."""
+    closing, close = threading.Event(), Core.close
+
+    def slow_close(core: Core) -> None:
+        closing.set()
+        time.sleep(0.2)
+        close(core)
+
+    monkeypatch.setattr(Core, "close", slow_close)
+    engine = Engine(TINY, backend="scripted", state_dir=tmp_path)
+    thread = threading.Thread(target=engine.close)
+    thread.start()
+    assert closing.wait(10)
+    Engine(TINY, backend="scripted", state_dir=tmp_path).close()
+    thread.join()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
