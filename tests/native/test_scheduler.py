@@ -54,12 +54,13 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Any:
 )
 def test_steps_keep_to_their_target(shim: Any, **case: Any) -> None:
     """While prompts are read, a step with more than the one row that is always read stays within
-    the target, but for what clocks are off; prompts advance together, and at all."""
+    a fifth above the target (3 ordinary steps where it is 2.5), with costs still being learned, and
+    what the clock is off; prompts advance together, and at all."""
     ffi, lib = shim
     case["row_us"] = case.pop("row") * case["step_us"]
     case["pass_us"] = case.pop("pass_") * case["step_us"]
     out = ffi.new("struct shim_outcome *")
     lib.shim_read_prompts(ffi.new("struct shim_case *", case), out)
-    assert out.worst <= 1.05 + 2 * case["noise"], out.worst
+    assert out.worst <= 1.2 + 2 * case["noise"], (out.worst, case)
     assert out.most_apart <= 512
     assert out.steps <= 2000 * case["n_reading"] + 1
