@@ -75,7 +75,7 @@ def test_damaged_files_are_ignored_with_a_line_each(
         bad = {
             "flip": good[:130] + bytes([good[130] ^ 1]) + good[131:],
             "cut": good[: len(good) // 2],
-            "empty": b"",
+            "empty": bytearray(),
             "version": good[:8] + b"\x07" + good[9:],
         }[damage]
         file.write_bytes(bad)
