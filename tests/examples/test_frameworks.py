@@ -17,7 +17,7 @@ import pytest
 from openjet_provider.local_server import local_server
 from tests.examples.envs import NotInstallable, python_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]  # installing included
 
 # What the output of an example says when its agents have done their work.
 RIGHT = {
@@ -65,7 +65,7 @@ def start(name: str, root: Path, folder: Path, **environment: str) -> subprocess
     )
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 120) -> str:
+def finish(process: subprocess.Popen[str], timeout: float = 200) -> str:
     """What it printed, after it has ended well."""
     try:
         said, errors = process.communicate(timeout=timeout)
