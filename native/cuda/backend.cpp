@@ -40,11 +40,6 @@ int choose_blocks(const DeviceInfo& info, int asked) {
                     std::to_string(info.resident_blocks) + " blocks of the step kernel resident");
 }
 
-std::vector<int32_t> ids_of_drafts(const Model& model, const oj_backend_options& options) {
-    if (options.mtp == 0) return {};
-    return draft_head_ids(model.vocab, options.draft_head_rows);
-}
-
 int number_from_environment(const char* name) {
     const char* text = std::getenv(name);
     if (text == nullptr || *text == '\0') return 0;
@@ -87,7 +82,7 @@ CudaBackend::CudaBackend(const Model& model, const oj_backend_options& options,
       tuning_(tuning),
       device_(open_device(options.device)),
       n_blocks_(choose_blocks(device_->info(), tuning.blocks)),
-      draft_ids_(ids_of_drafts(model, options)),
+      draft_ids_(draft_head_ids(model.vocab, options)),
       dims_(dims_of(model, options.mtp != 0)),
       n_partials_(tuning.partials > 0 ? std::max(tuning.partials, max_step_rows * dims_.n_heads)
                                       : partials_of(dims_)),

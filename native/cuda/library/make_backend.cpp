@@ -22,8 +22,7 @@ std::unique_ptr<Backend> make_backend(const Model& model, const oj_backend_optio
 
 oj_memory_plan plan_memory(const Model& model, const oj_backend_options& options) {
     require_cuda(options.kind);
-    size_t draft_ids =
-        options.mtp != 0 ? draft_head_ids(model.vocab, options.draft_head_rows).size() : 0;
+    size_t draft_ids = draft_head_ids(model.vocab, options).size();
     oj_memory_plan plan = cuda::measure_memory(model, options, static_cast<int>(draft_ids));
     plan.available = cuda::free_device_memory(options.device);
     return plan;
