@@ -187,3 +187,14 @@ def test_pypa_build_by_mistake_gets_a_hint(stub_tree: Path) -> None:
     status, output = build(stub_tree, "--wheel")
     assert status == 2
     assert "pip wheel" in output
+
+
+def test_spills_of_kernels_are_named(build_module: ModuleType) -> None:
+    report = (
+        "ptxas info    : Function properties for oj_step\n"
+        "    {0} bytes stack frame, {1} bytes spill stores, {0} bytes spill loads\n"
+        "ptxas info    : Used 255 registers\n"
+    )
+    assert build_module.kernel_faults(report.format(0, 0)) == []
+    (fault,) = build_module.kernel_faults(report.format(8, 4))
+    assert "oj_step spills registers: 4 bytes spill stores" in fault
