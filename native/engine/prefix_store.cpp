@@ -10,10 +10,12 @@ namespace oj {
 
 namespace {
 
-constexpr size_t kMaxStates = 6;         // of one conversation
-constexpr int kMaxWrites = 2;            // at once; what comes while they last is dropped
-constexpr size_t kMaxLoads = 2;          // being read, or read and not fetched yet
-constexpr int64_t kLoadUs = 30'000'000;  // after which a file counts as lost
+constexpr size_t kMaxStates = 6;                   // of one conversation
+constexpr int kMaxWrites = 2;                      // at once; what comes while they last is dropped
+constexpr size_t kMaxLoads = 2;                    // being read, or read and not fetched yet
+constexpr int64_t kMaxWriting = int64_t{1} << 30;  // bytes beside the budget, until written
+constexpr int64_t kLoadUs = 30'000'000;            // after which a file counts as lost
+constexpr int64_t kQueuedUs = 300'000'000;         // at most, until that clock starts
 constexpr int64_t kUnfetchedUs = 5'000'000;
 constexpr int64_t kRetryUs = 60'000'000;  // after a file that could not be written
 
@@ -57,7 +59,6 @@ void PrefixStore::scan() {
         try {
             Kept& kept = insert(directory_->open(name).index());
             kept.file = name;
-            kept.dirty = false;
         } catch (const std::exception& error) {
             note_(std::string("ignored: ") + error.what());
         }
@@ -127,7 +128,7 @@ PrefixStore::Fetch PrefixStore::fetch_from_file(Kept& kept, size_t state, Spille
         return Fetch::later;
     }
     load->asked_us = now;
-    if (!load->done && now - load->started_us < kLoadUs) return Fetch::later;
+    if (!load->done && now - *load->started_us < kLoadUs) return Fetch::later;
     std::optional<SpilledPrefix> prefix = std::move(load->prefix);
     loads_.erase(load);
     if (!prefix) {
@@ -142,9 +143,12 @@ PrefixStore::Fetch PrefixStore::fetch_from_file(Kept& kept, size_t state, Spille
 void PrefixStore::start_load(const Kept& kept, size_t state) {
     const int32_t length = kept.saved.states[state].length;
     const auto first = kept.saved.tokens.begin();
-    loads_.push_back({kept.id, length, now_us(), now_us(), false, std::nullopt});
-    worker_->post_first([this, id = kept.id, length, tokens = Tokens(first, first + length),
-                         name = kept.file]() -> Worker::Result {
+    // What is being written goes on first, however long it takes.
+    const auto started = std::make_shared<std::atomic<int64_t>>(now_us() + kQueuedUs);
+    loads_.push_back({kept.id, length, started, now_us(), false, std::nullopt});
+    worker_->post_first([this, id = kept.id, length, started, name = kept.file,
+                         tokens = Tokens(first, first + length)]() -> Worker::Result {
+        *started = now_us();
         std::optional<SpilledPrefix> prefix;
         try {
             prefix = read_prefix(directory_->open(name), tokens);
@@ -171,27 +175,57 @@ void PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source) {
         known.kept->saved.states[known.state].shared |= shared;
         return use(*known.kept);
     }
-    const auto n_bytes = static_cast<int64_t>(
-        format_.state_bytes + static_cast<size_t>(pages_for(length)) * format_.page_bytes);
-    if (!directory_ && n_bytes > budget_) return;
-    try {
-        const StateBytes state =
-            take(format_.state_bytes, [&](uint8_t* out) { source.export_state(out); });
-        Kept* kept = home_of(tokens);
-        if (!kept) {
-            SavedConversation empty;
-            share_pages(*(kept = &insert(std::move(empty))), tokens);
+    const int64_t n_bytes = bytes_lacked({}, length);
+    if (n_bytes > limit()) {
+        if (directory_) {
+            note_("a conversation is not kept: its " + std::to_string(n_bytes) +
+                  " bytes have no room in host memory; raise host_cache");
         }
-        extend(*kept, tokens, source);
-        add_state(*kept, {length, shared, state}, hashes.back());
+        return;
+    }
+    try {
+        Kept* kept = home_of(tokens);
+        if (kept && !has_room(*kept, length) && !kept->writing) {
+            drop(kept->id);
+            kept = nullptr;
+        }
+        if (!kept) share_pages(*(kept = &insert({})), tokens);
         use(*kept);
+        if (has_room(*kept, length)) {
+            const StateBytes state =
+                take(format_.state_bytes, [&](uint8_t* out) { source.export_state(out); });
+            extend(*kept, tokens, source);
+            add_state(*kept, {length, shared, state}, hashes.back());
+        }
     } catch (const std::bad_alloc&) {
-        kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
-                                   [](const auto& kept) { return kept->saved.states.empty(); }),
-                    kept_.end());
         note_("no memory to keep a conversation for later; lower host_cache");
     }
+    kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
+                               [](const auto& kept) { return kept->saved.states.empty(); }),
+                kept_.end());
     shrink();
+}
+
+// Of a prefix of this length.
+int64_t PrefixStore::bytes_lacked(const SavedConversation& saved, int32_t length) const {
+    const auto wanted = static_cast<size_t>(length);
+    size_t n_pages = 0;
+    if (wanted > saved.tokens.size()) {
+        n_pages = static_cast<size_t>(pages_for(length)) - saved.tokens.size() / kPageSize;
+    }
+    return static_cast<int64_t>(format_.state_bytes + n_pages * format_.page_bytes);
+}
+
+// What lies in memory at any time, what is being written included.
+int64_t PrefixStore::limit() const {
+    return budget_ + (directory_ ? kMaxWriting : 0);
+}
+
+// Other conversations make it, if need be.
+bool PrefixStore::has_room(const Kept& kept, int32_t length) {
+    const int64_t lacked = bytes_lacked(kept.saved, length);
+    shrink(lacked, &kept);
+    return *used_ + lacked <= limit();
 }
 
 void PrefixStore::add(SavedConversation conversation) {
@@ -271,7 +305,6 @@ void PrefixStore::add_state(Kept& kept, SavedState state, uint64_t hash) {
     });
     kept.hashes.insert(kept.hashes.begin() + (at - states.begin()), hash);
     states.insert(at, std::move(state));
-    kept.dirty = true;
     ++kept.changes;
     if (states.size() <= kMaxStates) return;
     auto excess = std::find_if(states.begin(), states.end() - 1,
@@ -334,7 +367,8 @@ int32_t PrefixStore::erase(const Tokens& tokens, const Hashes& hashes) {
 
 // ---------------------------------------------------------------- files
 
-void PrefixStore::shrink() {
+// Makes room for `n_bytes` more, but not of `spared`.
+void PrefixStore::shrink(int64_t n_bytes, const Kept* spared) {
     while (true) {
         int64_t in_flight = 0;
         int n_writes = 0;
@@ -344,16 +378,15 @@ void PrefixStore::shrink() {
             if (kept->writing) {
                 in_flight += static_cast<int64_t>(state_file_bytes(format_, kept->saved));
                 ++n_writes;
-            } else if (!oldest || kept->last_use < oldest->last_use) {
+            } else if (kept.get() != spared && (!oldest || kept->last_use < oldest->last_use)) {
                 oldest = kept.get();
             }
         }
-        if (!oldest || *used_ <= budget_ + in_flight) return;
+        const int64_t most = budget_ + std::min(in_flight, kMaxWriting);
+        if (!oldest || *used_ + n_bytes <= most) return;
         const bool can_write =
             directory_ && n_writes < kMaxWrites && (!worker_ || now_us() >= retry_us_);
-        if (!oldest->dirty) {
-            release_bytes(*oldest);
-        } else if (can_write) {
+        if (can_write) {
             write(*oldest);
         } else {
             drop(oldest->id);
@@ -397,8 +430,7 @@ void PrefixStore::written(uint64_t id, uint64_t changes, const std::string& file
     if (kept == kept_.end()) return directory_->remove(file);  // it was erased meanwhile
     (*kept)->writing = false;
     (*kept)->file = file;
-    (*kept)->dirty = (*kept)->changes != changes;
-    if (!(*kept)->dirty) release_bytes(**kept);
+    if ((*kept)->changes == changes) release_bytes(**kept);
 }
 
 void PrefixStore::forget_files(const std::vector<std::string>& names) {
@@ -406,7 +438,6 @@ void PrefixStore::forget_files(const std::vector<std::string>& names) {
         Kept& kept = *kept_[i];
         if (std::find(names.begin(), names.end(), kept.file) == names.end()) continue;
         kept.file.clear();
-        kept.dirty = true;
         if (!kept.in_memory()) drop(kept.id);
     }
 }
@@ -430,12 +461,12 @@ void PrefixStore::finish_thread() {
 void PrefixStore::flush() {
     finish_thread();
     if (!directory_) return;
-    std::vector<std::pair<uint64_t, uint64_t>> dirty;  // by last use
+    std::vector<std::pair<uint64_t, uint64_t>> left;  // by last use
     for (const auto& kept : kept_) {
-        if (kept->in_memory() && kept->dirty) dirty.emplace_back(kept->last_use, kept->id);
+        if (kept->in_memory()) left.emplace_back(kept->last_use, kept->id);
     }
-    std::sort(dirty.begin(), dirty.end());
-    for (const auto& [_, id] : dirty) {
+    std::sort(left.begin(), left.end());
+    for (const auto& [_, id] : left) {
         const auto found = std::find_if(kept_.begin(), kept_.end(),
                                         [id = id](const auto& kept) { return kept->id == id; });
         if (found != kept_.end()) write(**found);

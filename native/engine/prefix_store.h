@@ -75,13 +75,12 @@ public:
     int32_t n_prefixes() const;
 
 private:
-    // A conversation. Its bytes are in memory, in a file or both.
+    // A conversation. Its bytes are in memory or in a file; in memory, `file` has fewer of them.
     struct Kept {
         uint64_t id;
         SavedConversation saved;
         Hashes hashes;         // of each state's tokens
         std::string file;      // empty: none
-        bool dirty = true;     // there is more in memory than in the file
         bool writing = false;  // by the store's thread
         uint64_t changes = 0;
         uint64_t last_use = 0;
@@ -98,7 +97,7 @@ private:
     struct Load {
         uint64_t id;  // of the Kept
         int32_t length;
-        int64_t started_us;
+        std::shared_ptr<std::atomic<int64_t>> started_us;  // by the store's thread
         int64_t asked_us;
         bool done = false;
         std::optional<SpilledPrefix> prefix;  // nothing: it failed
@@ -117,7 +116,10 @@ private:
     void drop(uint64_t id);
     void release_bytes(Kept& kept);
 
-    void shrink();
+    int64_t bytes_lacked(const SavedConversation& saved, int32_t length) const;
+    int64_t limit() const;
+    bool has_room(const Kept& kept, int32_t length);
+    void shrink(int64_t n_bytes = 0, const Kept* spared = nullptr);
     void write(Kept& kept);
     void written(uint64_t id, uint64_t changes, const std::string& file,
                  const std::vector<std::string>& removed);

@@ -263,6 +263,44 @@ void check_store_in_memory() {
     expect(notes.empty(), "nothing to complain about");
 }
 
+// At no time is there more in memory than the budget, and without room nothing is taken.
+void check_store_memory_is_bounded() {
+    const int64_t page = kFormat.page_bytes, state = kFormat.state_bytes;
+    const int64_t budget = 6 * page + 3 * state;
+    PrefixStore store(kFormat, budget, nullptr, [](const std::string&) {});
+    class Watching : public Source {
+    public:
+        Watching(const PrefixStore& store, int64_t budget) : store_(store), budget_(budget) {}
+        void export_state(uint8_t* out) override { watch(kFormat.state_bytes, out); }
+        void export_page(size_t, uint8_t* out) override { watch(kFormat.page_bytes, out); }
+
+    private:
+        void watch(size_t n, uint8_t* out) const {
+            expect(store_.host_bytes() + static_cast<int64_t>(n) <= budget_, "within the budget");
+            std::fill_n(out, n, uint8_t{1});
+        }
+        const PrefixStore& store_;
+        const int64_t budget_;
+    } watching(store, budget);
+    for (int32_t salt : {0, 1000, 2000})
+        store.put(text(200, salt), false, watching);
+    for (int32_t length : {220, 250, 300, 340, 380}) {
+        const Tokens grown = text(length, 2000);
+        store.put(grown, false, watching);
+        expect(store.longest(grown, hash_prefixes(grown), length) == length, "it grows on");
+    }
+
+    const Folder folder;
+    const StateFormat large{7, size_t{1} << 30, 10};
+    std::vector<std::string> notes;
+    PrefixStore with_files(large, 0, std::make_unique<StateDirectory>(folder.path, 1 << 20, large),
+                           [&](const std::string& line) { notes.push_back(line); });
+    Source source;
+    with_files.put(text(200), false, source);
+    expect(source.n_states == 0 && source.n_pages == 0, "nothing is taken");
+    expect(notes.size() == 1 && notes[0].find("raise host_cache") != std::string::npos, "said");
+}
+
 // A conversation keeps its longest states, and the start that it shares with others.
 void check_states_of_a_conversation() {
     PrefixStore store(kFormat, 1 << 20, nullptr, [](const std::string&) {});
@@ -491,6 +529,7 @@ int main(int argc, char** argv) {
     check_directory();
     check_full_disk();
     check_store_in_memory();
+    check_store_memory_is_bounded();
     check_states_of_a_conversation();
     check_store_with_files();
     check_store_without_room();
