@@ -37,8 +37,8 @@ from openjet_provider.chat.types import Usage as TokenCounts
 if TYPE_CHECKING:
     from openjet_provider.chat.stream import TurnStream
 
-# LiteLLM spends about a millisecond on every chunk: what arrives within this time, up to this many
-# deltas, travels as one.
+# LiteLLM spends much time on every chunk: what arrives within this time, up to this many deltas,
+# travels as one.
 COALESCE_S = 0.04
 COALESCE_DELTAS = 8
 
