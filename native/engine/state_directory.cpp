@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 namespace oj {
 
@@ -59,6 +61,27 @@ std::vector<Entry> list_files(const std::string& path) {
     return files;
 }
 
+// The locks of this process. A forked child shares the open files, and with them the locks, which
+// are not its to keep: it closes them.
+struct Locks {
+    std::mutex mutex;
+    std::vector<int*> files;
+};
+
+Locks& locks() {
+    static Locks all;
+    static const int registered =
+        pthread_atfork([] { all.mutex.lock(); }, [] { all.mutex.unlock(); },
+                       [] {
+                           for (int* file : all.files)
+                               close(std::exchange(*file, -1));
+                           all.files.clear();
+                           all.mutex.unlock();
+                       });
+    static_cast<void>(registered);
+    return all;
+}
+
 [[noreturn]] void refuse_directory(const std::string& path, const std::string& what) {
     throw Error(OJ_ERR_INVALID, "state_dir " + path + " " + what);
 }
@@ -71,6 +94,8 @@ StateDirectory::StateDirectory(const std::string& path, uint64_t max_bytes,
     if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
         refuse_directory(path, std::string("cannot be made: ") + std::strerror(errno));
     }
+    Locks& all = locks();
+    std::lock_guard<std::mutex> guard(all.mutex);
     lock_ = ::open(path_of(kLock).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (lock_ < 0) {
         refuse_directory(path, std::string("cannot be used: ") + std::strerror(errno));
@@ -82,9 +107,15 @@ StateDirectory::StateDirectory(const std::string& path, uint64_t max_bytes,
     for (const Entry& file : list_files(path)) {  // of a process that was killed while it wrote
         if (ends_with(file.name, kTemporary)) remove(file.name);
     }
+    all.files.push_back(&lock_);
 }
 
 StateDirectory::~StateDirectory() {
+    Locks& all = locks();
+    std::lock_guard<std::mutex> guard(all.mutex);
+    if (lock_ < 0) return;  // in a child
+    all.files.erase(std::find(all.files.begin(), all.files.end(), &lock_));
+    flock(lock_, LOCK_UN);  // for good, even while a child is only about to close it
     close(lock_);
 }
 

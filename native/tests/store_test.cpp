@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -171,6 +172,32 @@ void check_directory() {
     expect_error(OJ_ERR_MEMORY, "raise state_bytes",
                  [&] { directory.write("large", conversation(1000, 1)); });
     expect(files_of(folder.path).size() == 3, "nothing is removed in vain");
+}
+
+// A child that outlives its parent does not keep the folder.
+void check_forked_child() {
+    const Folder folder;
+    int ready[2], until[2];
+    expect(pipe(ready) == 0 && pipe(until) == 0, "pipes");
+    const pid_t parent = fork();
+    if (parent == 0) {
+        const StateDirectory directory(folder.path, 1, kFormat);
+        if (fork() > 0) _exit(0);
+        char byte = 0;
+        close(until[1]);
+        const bool is_told = write(ready[1], &byte, 1) == 1 && read(until[0], &byte, 1) == 0;
+        _exit(is_told ? 0 : 1);
+    }
+    char byte = 1;
+    expect(read(ready[0], &byte, 1) == 1, "there is a child");
+    expect(waitpid(parent, nullptr, 0) == parent, "whose parent has ended");
+    try {
+        StateDirectory(folder.path, 1, kFormat);
+    } catch (const Error& error) {
+        expect(false, error.what());
+    }
+    for (int end : {ready[0], ready[1], until[0], until[1]})
+        close(end);
 }
 
 // A disk that is full while a file is written: no file, and no other one lost.
@@ -527,6 +554,7 @@ int main(int argc, char** argv) {
     using namespace oj::test;
     check_damaged_files();
     check_directory();
+    check_forked_child();
     check_full_disk();
     check_store_in_memory();
     check_store_memory_is_bounded();
