@@ -50,8 +50,8 @@ PrefixStore::PrefixStore(const StateFormat& format, int64_t host_bytes,
       note_(std::move(note)),
       used_(std::make_shared<std::atomic<int64_t>>(0)) {
     if (!directory_) return;
-    scan();
     worker_ = std::make_unique<Worker>();
+    scan();
 }
 
 void PrefixStore::scan() {
@@ -246,7 +246,7 @@ PrefixStore::Kept& PrefixStore::insert(SavedConversation conversation) {
     kept_.push_back(std::make_unique<Kept>());
     Kept& kept = *kept_.back();
     kept.id = ++last_id_;
-    kept.last_use = ++clock_;
+    kept.last_use = tick();
     kept.saved = std::move(conversation);
     const Hashes hashes = hash_prefixes(kept.saved.tokens);
     for (const SavedState& state : kept.saved.states)
@@ -329,8 +329,12 @@ StateBytes PrefixStore::take(size_t n, const std::function<void(uint8_t*)>& fill
 }
 
 void PrefixStore::use(Kept& kept) {
-    kept.last_use = ++clock_;
+    kept.last_use = tick();
     if (!kept.file.empty()) directory_->touch(kept.file);
+}
+
+uint64_t PrefixStore::tick() {
+    return closing() ? --clock_ : ++clock_;
 }
 
 void PrefixStore::drop(uint64_t id) {
@@ -372,24 +376,23 @@ void PrefixStore::shrink(int64_t n_bytes, const Kept* spared) {
     while (true) {
         int64_t in_flight = 0;
         int n_writes = 0;
-        Kept* oldest = nullptr;
+        Kept* next = nullptr;
         for (const auto& kept : kept_) {
             if (!kept->in_memory()) continue;
             if (kept->writing) {
                 in_flight += static_cast<int64_t>(state_file_bytes(format_, kept->saved));
                 ++n_writes;
-            } else if (kept.get() != spared && (!oldest || kept->last_use < oldest->last_use)) {
-                oldest = kept.get();
+            } else if (kept.get() != spared &&
+                       (!next || (kept->last_use < next->last_use) != closing())) {
+                next = kept.get();
             }
         }
         const int64_t most = budget_ + std::min(in_flight, kMaxWriting);
-        if (!oldest || *used_ + n_bytes <= most) return;
-        const bool can_write =
-            directory_ && n_writes < kMaxWrites && (!worker_ || now_us() >= retry_us_);
-        if (can_write) {
-            write(*oldest);
+        if (!next || *used_ + n_bytes <= most) return;
+        if (closing() || (directory_ && n_writes < kMaxWrites && now_us() >= retry_us_)) {
+            write(*next);
         } else {
-            drop(oldest->id);
+            drop(next->id);
         }
     }
 }
@@ -397,10 +400,12 @@ void PrefixStore::shrink(int64_t n_bytes, const Kept* spared) {
 // By the store's thread while there is one. What cannot be written is dropped.
 void PrefixStore::write(Kept& kept) {
     const std::string name = StateDirectory::own_name(kept.hashes.back());
-    Worker::Job job = [this, id = kept.id, changes = kept.changes, old = kept.file, name,
+    if (closing()) closing_ns_ -= 1000;
+    const int64_t used_ns = closing() ? closing_ns_ : StateDirectory::wall_ns();
+    Worker::Job job = [this, id = kept.id, changes = kept.changes, old = kept.file, name, used_ns,
                        saved = kept.saved]() mutable -> Worker::Result {
         try {
-            const std::vector<std::string> removed = directory_->write(name, saved);
+            const std::vector<std::string> removed = directory_->write(name, saved, used_ns);
             if (!old.empty() && old != name) directory_->remove(old);
             return [this, id, changes, name, removed] { written(id, changes, name, removed); };
         } catch (const std::exception& error) {
@@ -456,6 +461,8 @@ void PrefixStore::finish_thread() {
     worker_->finish();
     collect();
     worker_ = nullptr;
+    clock_ += uint64_t{1} << 32;  // counts down now
+    closing_ns_ = StateDirectory::wall_ns();
 }
 
 void PrefixStore::flush() {
@@ -465,7 +472,7 @@ void PrefixStore::flush() {
     for (const auto& kept : kept_) {
         if (kept->in_memory()) left.emplace_back(kept->last_use, kept->id);
     }
-    std::sort(left.begin(), left.end());
+    std::sort(left.rbegin(), left.rend());
     for (const auto& [_, id] : left) {
         const auto found = std::find_if(kept_.begin(), kept_.end(),
                                         [id = id](const auto& kept) { return kept->id == id; });

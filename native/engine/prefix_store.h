@@ -65,9 +65,10 @@ public:
     // These files of the directory are gone, or hold something else now.
     void forget_files(const std::vector<std::string>& names);
 
-    // Ends the store's thread; from then on put() writes files itself where memory is short.
+    // Ends the store's thread. From then on the most recently used conversations come first: put()
+    // expects them in that order and writes files itself where memory is short.
     void finish_thread();
-    // Writes what is only in memory.
+    // Writes what is only in memory, the most recently used first: nobody may wait for the rest.
     void flush();
 
     StateDirectory* directory() const { return directory_.get(); }  // NULL: none
@@ -112,7 +113,9 @@ private:
     void share_pages(Kept& kept, const Tokens& tokens) const;
     StateBytes counted(std::shared_ptr<const uint8_t[]> bytes, size_t n) const;
     StateBytes take(size_t n, const std::function<void(uint8_t*)>& fill) const;
+    bool closing() const { return directory_ && !worker_; }
     void use(Kept& kept);
+    uint64_t tick();
     void drop(uint64_t id);
     void release_bytes(Kept& kept);
 
@@ -138,6 +141,7 @@ private:
     std::vector<Load> loads_;
     int64_t retry_us_ = 0;  // when memory may be written to files again
     uint64_t clock_ = 0;
+    int64_t closing_ns_ = 0;  // when what is written while closing was used, roughly
     uint64_t last_id_ = 0;
     std::unique_ptr<Worker> worker_;  // the last member: its jobs use those above
 };

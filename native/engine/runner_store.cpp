@@ -1,5 +1,6 @@
 // Stored prefixes that leave the backend's memory, and come back.
 #include <algorithm>
+#include <tuple>
 
 #include "engine/prefix_store.h"
 #include "engine/runner.h"
@@ -34,7 +35,8 @@ void Runner::spill(int32_t entry) {
     store_->put(index_.tokens_of(entry), index_[entry].shared, source);
 }
 
-// One conversation after the other, the longest prefix first: the others need no pages then.
+// One conversation after the other, the most recently used first. Of each the longest prefix first:
+// the others need no pages then.
 void Runner::spill_all() {
     for (const auto& c : running_) {
         if (!c->pending) settle(*c);
@@ -46,10 +48,13 @@ void Runner::spill_all() {
     for (int32_t i = 0; i < index_.n_total(); ++i) {
         if (index_[i].length > 0) left.push_back(i);
     }
-    const auto shorter = [&](int32_t a, int32_t b) { return index_[a].length < index_[b].length; };
+    const auto older = [&](int32_t a, int32_t b) {
+        return std::tie(index_[a].last_use, index_[a].length) <
+               std::tie(index_[b].last_use, index_[b].length);
+    };
     while (!left.empty()) {
         const std::vector<int32_t> tokens =
-            index_.tokens_of(*std::max_element(left.begin(), left.end(), shorter));
+            index_.tokens_of(*std::max_element(left.begin(), left.end(), older));
         std::vector<int32_t> chain = index_.prefixes_of(tokens, hash_prefixes(tokens));
         for (; !chain.empty(); chain.pop_back()) {
             const auto at = std::find(left.begin(), left.end(), chain.back());

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -22,6 +23,7 @@ constexpr char kSuffix[] = ".openjet";
 constexpr char kTemporary[] = ".openjet-tmp";
 constexpr char kLock[] = ".openjet-lock";
 constexpr size_t kMaxName = 200;
+constexpr int64_t kSecond = 1'000'000'000;  // ns
 
 bool starts_with(const std::string& text, const char* start) {
     return text.compare(0, std::strlen(start), start) == 0;
@@ -52,7 +54,7 @@ std::vector<Entry> list_files(const std::string& path) {
         const std::string file = path + "/" + item->d_name;
         if (lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
         files.push_back({item->d_name, static_cast<uint64_t>(info.st_size),
-                         int64_t{info.st_mtim.tv_sec} * 1000000000 + info.st_mtim.tv_nsec});
+                         int64_t{info.st_mtim.tv_sec} * kSecond + info.st_mtim.tv_nsec});
     }
     closedir(folder);
     std::sort(files.begin(), files.end(), [](const Entry& a, const Entry& b) {
@@ -155,20 +157,33 @@ void StateDirectory::check_foreign_name(const std::string& name) const {
 }
 
 std::vector<std::string> StateDirectory::write(const std::string& name,
-                                               const SavedConversation& conversation) {
+                                               const SavedConversation& conversation,
+                                               int64_t used_ns) {
     std::lock_guard<std::mutex> lock(writing_);
-    std::vector<std::string> removed = make_room(name, state_file_bytes(format_, conversation));
+    std::vector<std::string> removed =
+        make_room(name, state_file_bytes(format_, conversation), used_ns);
     write_state_file(path_of(name), format_, conversation);
+    const timespec used{used_ns / kSecond, used_ns % kSecond};
+    const timespec times[] = {used, used};
+    utimensat(AT_FDCWD, path_of(name).c_str(), times, AT_SYMLINK_NOFOLLOW);
     return removed;
 }
 
+int64_t StateDirectory::wall_ns() {
+    return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 // The file that is replaced counts until it is.
-std::vector<std::string> StateDirectory::make_room(const std::string& name, uint64_t bytes) const {
+std::vector<std::string> StateDirectory::make_room(const std::string& name, uint64_t bytes,
+                                                   int64_t used_ns) const {
+    const auto stays = [&](const Entry& file) {
+        return !is_own(file.name) || file.name == name || file.used_ns > used_ns;
+    };
     const std::vector<Entry> files = list_files(path_);
     uint64_t least = bytes, total = bytes;
     for (const Entry& file : files) {
         total += file.bytes;
-        if (!is_own(file.name) || file.name == name) least += file.bytes;
+        if (stays(file)) least += file.bytes;
     }
     if (least > max_bytes_) {
         throw Error(OJ_ERR_MEMORY, "no room for " + std::to_string(bytes) + " bytes in " + path_ +
@@ -178,7 +193,7 @@ std::vector<std::string> StateDirectory::make_room(const std::string& name, uint
     std::vector<std::string> removed;
     for (const Entry& file : files) {
         if (total <= max_bytes_) break;
-        if (!is_own(file.name) || file.name == name) continue;
+        if (stays(file)) continue;
         remove(file.name);
         removed.push_back(file.name);
         total -= file.bytes;

@@ -29,16 +29,19 @@ public:
     // names, paths, links.
     void check_foreign_name(const std::string& name) const;
 
-    // What StateFile's functions are for a path. write() returns the files that made room. Any
-    // thread.
-    std::vector<std::string> write(const std::string& name, const SavedConversation& conversation);
+    // What StateFile's functions are for a path. write() returns the files that made room, none of
+    // which was used after `used_ns` (since the epoch; what is written was used then). Any thread.
+    std::vector<std::string> write(const std::string& name, const SavedConversation& conversation,
+                                   int64_t used_ns = wall_ns());
+    static int64_t wall_ns();
     StateFile open(const std::string& name) const { return StateFile(path_of(name), format_); }
     void remove(const std::string& name) const;
     void touch(const std::string& name) const;  // it was used just now
 
 private:
     std::string path_of(const std::string& name) const { return path_ + "/" + name; }
-    std::vector<std::string> make_room(const std::string& name, uint64_t bytes) const;
+    std::vector<std::string> make_room(const std::string& name, uint64_t bytes,
+                                       int64_t used_ns) const;
 
     const std::string path_;
     const uint64_t max_bytes_;

@@ -418,6 +418,41 @@ void check_store_without_room() {
     expect(files_of(folder.path).empty(), "no files");
 }
 
+// What was used last is written first, and is what stays where there is no room for all; file times
+// say what was used last nevertheless.
+void check_order_of_closing(int64_t host_bytes) {
+    SavedConversation sizes;
+    sizes.tokens = text(200);
+    sizes.states.resize(1);
+    const uint64_t bytes = state_file_bytes(kFormat, sizes);
+    const Folder folder;
+    const auto name = [](const Tokens& tokens) {
+        return StateDirectory::own_name(hash_prefixes(tokens).back());
+    };
+    const Tokens a = text(200), b = text(200, 1000), c = text(200, 2000), d = text(200, 3000);
+    std::vector<std::string> notes;
+    PrefixStore store(kFormat, host_bytes,
+                      std::make_unique<StateDirectory>(folder.path, 3 * bytes, kFormat),
+                      [&](const std::string& line) { notes.push_back(line); });
+    Source source;
+    if (host_bytes > 0) {
+        store.put(a, false, source);
+        store.put(b, false, source);
+    }
+    store.finish_thread();
+    store.put(d, false, source);
+    store.put(c, false, source);
+    if (host_bytes == 0) {
+        store.put(b, false, source);
+        store.put(a, false, source);
+    }
+    store.flush();
+    expect(store.directory()->own_files() == std::vector<std::string>({name(b), name(c), name(d)}),
+           "the least recently used first");
+    expect(notes.size() == 1 && notes[0].find("raise state_bytes") != std::string::npos,
+           "it came last, and made no other go");
+}
+
 // One conversation is one file, however often it is restored; a file that is gone is nothing.
 void check_files_are_kept_once() {
     const Folder folder;
@@ -562,6 +597,8 @@ int main(int argc, char** argv) {
     check_store_with_files();
     check_store_without_room();
     check_files_are_kept_once();
+    check_order_of_closing(0);
+    check_order_of_closing(1 << 20);
     check_restart();
     const int n_schedules = argc > 1 ? std::atoi(argv[1]) : 20;
     for (int seed = 0; seed < n_schedules; ++seed)
