@@ -241,8 +241,9 @@ class Engine:
         """Write what is stored of the conversation that `tokens` are to a file of `state_dir`.
 
         filename: without folders; an older file of that name is replaced at once. Raises
-        InvalidRequestError for a name that is not possible, without a state_dir and when nothing is
-        stored, OutOfMemoryError when the disk or `state_bytes` leave no room.
+        InvalidRequestError for a name that is not possible, without a state_dir, when nothing is
+        stored and when the folder cannot be written, OutOfMemoryError when the disk or
+        `state_bytes` leave no room.
         """
         return self._open().core.save(tokens, filename)
 

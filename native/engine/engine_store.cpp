@@ -48,7 +48,12 @@ oj_saved Engine::save(const std::vector<int32_t>& tokens, const std::string& nam
     if (saved.tokens.empty()) {
         throw Error(OJ_ERR_INVALID, "nothing is stored of this conversation");
     }
-    const std::vector<std::string> removed = folder.write(name, saved);
+    std::vector<std::string> removed;
+    try {
+        removed = folder.write(name, saved);
+    } catch (const Error& error) {  // not to be mistaken for the model's file
+        throw Error(error.code() == OJ_ERR_IO ? OJ_ERR_INVALID : error.code(), error.what());
+    }
     if (!removed.empty()) between_steps([&] { store_->forget_files(removed); });
     return {static_cast<int32_t>(saved.tokens.size()),
             static_cast<int64_t>(state_file_bytes(folder.format(), saved))};

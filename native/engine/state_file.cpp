@@ -96,9 +96,11 @@ uint64_t file_bytes(const StateFormat& format, uint64_t n_tokens, uint64_t n_sta
 }
 
 [[noreturn]] void fail(const std::string& action, const std::string& path) {
-    const int code =
-        errno == ENOSPC || errno == EFBIG || errno == EDQUOT ? OJ_ERR_MEMORY : OJ_ERR_IO;
-    throw Error(code, "cannot " + action + " " + path + ": " + std::strerror(errno));
+    const std::string what = "cannot " + action + " " + path + ": " + std::strerror(errno);
+    if (errno == ENOSPC || errno == EFBIG || errno == EDQUOT) {
+        throw Error(OJ_ERR_MEMORY, what + "; make room on its disk, or use a folder on another");
+    }
+    throw Error(OJ_ERR_IO, what);
 }
 
 std::string parent_of(const std::string& path) {

@@ -210,7 +210,7 @@ void check_full_disk() {
     getrlimit(RLIMIT_FSIZE, &before);
     const rlimit small{400, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &small);
-    expect_error(OJ_ERR_MEMORY, "cannot write",
+    expect_error(OJ_ERR_MEMORY, "make room on its disk",
                  [&] { write_state_file(path, kFormat, conversation(200, 1)); });
     setrlimit(RLIMIT_FSIZE, &before);
     expect(same(StateFile(path, kFormat).read_all(), conversation(10, 1)), "the old file stays");
@@ -577,6 +577,10 @@ void check_restart() {
     expect_error(OJ_ERR_INVALID, "nothing is stored", [&] { service.engine->save({1, 2}, "x"); });
     expect_error(OJ_ERR_INVALID, "without folders",
                  [&] { service.engine->save(tokens, "../mine"); });
+    const std::string blocked = folder.path + "/x.openjet-tmp";
+    expect(mkdir(blocked.c_str(), 0700) == 0, "a folder where the file would be written");
+    expect_error(OJ_ERR_INVALID, "cannot create", [&] { service.engine->save(tokens, "x"); });
+    rmdir(blocked.c_str());
     service.engine->stop();
     expect_error(OJ_ERR_CLOSED, "stopped", [&] { service.engine->erase(tokens); });
 }

@@ -122,6 +122,17 @@ async def test_only_files_of_the_directory(
     assert target.read_text() == "mine"
 
 
+async def test_a_folder_that_cannot_be_written(
+    connect: Connect, saving: Engine, tmp_path: Path
+) -> None:
+    client = connect(saving)
+    await client.post(CHAT, json=ask("one"))
+    (tmp_path / "one.bin.openjet-tmp").mkdir()  # where the file would be written
+    response = await client.post("/slots/0?action=save", json={"filename": "one.bin"})
+    assert response.status_code == 400, response.text
+    assert "cannot create" in response.json()["error"]["message"]
+
+
 async def test_bad_requests(connect: Connect, saving: Engine) -> None:
     client = connect(saving)
     name = {"filename": "x"}
