@@ -285,7 +285,7 @@ OJ_DEVICE void delta_part(const DeltaRun& d, const Grid& grid, int head, int par
 }
 
 template <int dim>
-OJ_DEVICE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
+OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
     int parts = DeltaShape<dim>::parts, per_run = c.dims.n_v_heads * parts;
     for (int item = grid.block; item < c.step.n_runs * per_run; item += grid.n_blocks) {
         DeltaRun d = {c, p.delta, c.step.runs[item / per_run]};

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,13 +34,24 @@ RIGHT = {
 
 # Beyond the openjet-tiny of today; the generator has learned them: docs/openjet-tiny.md.
 WAITING = {
+    "crewai_crew",
     "crewai_crew, the writer",
     "openai_agents_handoff",
     "pydantic_ai_agents",
     "smolagents_tools",
 }
 
-EXAMPLES = sorted({name.partition(",")[0] for name in RIGHT})
+# Installed and run in `make ci`; the others take minutes and run in `make soak`.
+QUICK = {"langgraph_supervisor", "litellm_asyncio"}
+
+
+def each(names: set[str]) -> list[Any]:
+    """As parameters, those that are not quick under the marker of full-size runs."""
+    marks = {name: () if name in QUICK else (pytest.mark.soak,) for name in names}
+    return [pytest.param(name, marks=marks[name]) for name in sorted(names)]
+
+
+EXAMPLES = {name.partition(",")[0] for name in RIGHT}
 
 
 def python(name: str) -> Path:
@@ -92,7 +104,7 @@ def outputs(root, tmp_path_factory):
     return output
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", each(EXAMPLES))
 def test_its_agents_share_steps_and_prompts(outputs, name):
     said = outputs(name)
     found = re.search(r"(\d+) steps, ([\d.]+) rows per step, (\d+) prompt tokens reused", said)
@@ -101,7 +113,7 @@ def test_its_agents_share_steps_and_prompts(outputs, name):
     assert int(found[3]) > 0
 
 
-@pytest.mark.parametrize("name", sorted(RIGHT))
+@pytest.mark.parametrize("name", each(set(RIGHT)))
 def test_its_agents_do_their_work(outputs, name):
     said = outputs(name.partition(",")[0])
     if name in WAITING:
@@ -112,7 +124,7 @@ def test_its_agents_do_their_work(outputs, name):
 
 def test_two_at_once_on_one_server_finish_both(root, tmp_path):
     """Their processes hold no engine: both attach to the server, and it steps for both."""
-    names = ("deep_agents", "crewai_crew")
+    names = ("langgraph_supervisor", "litellm_asyncio")
     for name in names:
         python(name)
     with local_server("openjet-tiny", "--context", "8192", "--agents", "4") as server:
