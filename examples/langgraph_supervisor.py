@@ -11,6 +11,7 @@ and tools: the engine reads each once.
 from __future__ import annotations
 
 import argparse
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -51,6 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Supervisors with a sub-agent in LangGraph.")
     parser.add_argument("--model", default="openjet-tiny", help="a name or a GGUF file")
     model = parser.parse_args().model
+    os.environ.pop("OPENJET_BASE_URL", None)  # this one shows an engine in its own process
     agent = supervisor(ChatOpenJet(model=model, temperature=0, max_tokens=1024))
 
     def ask(lake: str) -> str:

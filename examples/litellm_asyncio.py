@@ -74,6 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Four agents on one engine, with LiteLLM.")
     parser.add_argument("--model", default="openjet-tiny", help="a name or a GGUF file")
     model = parser.parse_args().model
+    os.environ.pop("OPENJET_BASE_URL", None)  # this one shows an engine in its own process
     with Engine(model) as engine:
         for shelf, answer in zip(SHELVES, asyncio.run(crew(model)), strict=True):
             print(f"{shelf}: {answer}")
