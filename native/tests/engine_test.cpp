@@ -285,7 +285,9 @@ void check_random_cancels(double seconds) {
         service.wait(id);
     service.check_idle();
     const int64_t grown = resident_bytes() - settled;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what is freed
     expect(grown < 16 << 20, "memory grew by " + std::to_string(grown) + " bytes");
+#endif
     std::printf("%lld requests, %lld bytes more after the first tenth\n",
                 static_cast<long long>(n_requests), static_cast<long long>(grown));
 }
