@@ -12,6 +12,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kv_codec.h"
 #include "engine/numerics.h"
+#include "expect.h"
 #include "model/error.h"
 
 namespace oj::test {
@@ -22,13 +23,8 @@ using cpu::Kernels;
 using cpu::KvCodec;
 using cpu::max_queries;
 
-int failures = 0;
-
-void expect(bool ok, const std::string& what) {
-    if (ok) return;
-    std::printf("FAILED: %s\n", what.c_str());
-    ++failures;
-}
+using test::expect;
+using test::failures;
 
 using Floats = std::vector<float>;
 

@@ -8,17 +8,13 @@
 #include <vector>
 
 #include "cuda/ptx.h"
+#include "expect.h"
 
 namespace oj::cuda {
 namespace {
 
-int failures = 0;
-
-void expect(bool holds, const std::string& what) {
-    if (holds) return;
-    ++failures;
-    std::printf("FAILED: %s\n", what.c_str());
-}
+using test::expect;
+using test::failures;
 
 constexpr int n_seeds = 20;
 constexpr size_t shared_bytes = 16 << 10;

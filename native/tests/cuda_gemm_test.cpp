@@ -38,17 +38,13 @@ inline void warp_sync_unless_missing(OJ_SITE) {
 #undef warp_sync
 #include "cuda/quantize.cuh"
 #include "cuda/repack.cuh"
+#include "expect.h"
 
 namespace oj::cuda {
 namespace {
 
-int failures = 0;
-
-void expect(bool holds, const std::string& what) {
-    if (holds) return;
-    ++failures;
-    std::printf("FAILED: %s\n", what.c_str());
-}
+using test::expect;
+using test::failures;
 
 using Random = std::mt19937_64;
 

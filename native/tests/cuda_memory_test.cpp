@@ -5,18 +5,14 @@
 
 #include "cuda/memory_plan.h"
 #include "cuda/program.h"
+#include "expect.h"
 #include "model_shapes.h"
 
 namespace oj::cuda {
 namespace {
 
-int failures = 0;
-
-void expect(bool ok, const std::string& what) {
-    if (ok) return;
-    std::printf("FAILED: %s\n", what.c_str());
-    ++failures;
-}
+using test::expect;
+using test::failures;
 
 oj_backend_options options_27b() {
     oj_backend_options options = {};

@@ -15,16 +15,12 @@
 #include "cuda/phase.h"
 #include "cuda/platform.h"
 #include "cuda/quantize.cuh"
+#include "expect.h"
 
 namespace oj::cuda {
 
-inline int failures = 0;
-
-inline void expect(bool holds, const std::string& what) {
-    if (holds) return;
-    ++failures;
-    std::printf("FAILED: %s\n", what.c_str());
-}
+using test::expect;
+using test::failures;
 
 class Random {
 public:

@@ -4,18 +4,14 @@
 #include <functional>
 
 #include "cuda/schedule_check.h"
+#include "expect.h"
 #include "model_shapes.h"
 
 namespace oj::cuda {
 namespace {
 
-int failures = 0;
-
-void expect(bool ok, const std::string& what) {
-    if (ok) return;
-    std::printf("FAILED: %s\n", what.c_str());
-    ++failures;
-}
+using test::expect;
+using test::failures;
 
 void expect_right(const std::string& fault, const std::string& what) {
     expect(fault.empty(), what + ": " + fault);

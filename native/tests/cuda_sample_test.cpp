@@ -10,17 +10,13 @@
 #include <vector>
 
 #include "cuda/sample.cuh"
+#include "expect.h"
 
 namespace oj::cuda {
 namespace {
 
-int failures = 0;
-
-void expect(bool holds, const std::string& what) {
-    if (holds) return;
-    ++failures;
-    std::printf("FAILED: %s\n", what.c_str());
-}
+using test::expect;
+using test::failures;
 
 using Random = std::mt19937_64;
 

@@ -12,24 +12,11 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "expect.h"
 #include "gguf_builder.h"
 #include "hash_backend.h"
 
 namespace oj::test {
-
-inline int failures = 0;
-
-inline void expect(bool holds, const std::string& what) {
-    if (holds) return;
-    ++failures;
-    std::printf("FAILED: %s\n", what.c_str());
-}
-
-// The exit status of a test program.
-inline int report() {
-    if (failures == 0) std::puts("ok");
-    return failures == 0 ? 0 : 1;
-}
 
 inline std::shared_ptr<const Model> micro() {
     static const Bytes bytes = micro_model().build();

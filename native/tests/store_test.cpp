@@ -17,16 +17,6 @@
 namespace oj::test {
 namespace {
 
-void expect_error(int code, const std::string& part, const std::function<void()>& action) {
-    try {
-        action();
-        expect(false, "no error with \"" + part + "\"");
-    } catch (const Error& error) {
-        expect(error.code() == code && std::string(error.what()).find(part) != std::string::npos,
-               "expected \"" + part + "\", got \"" + error.what() + "\"");
-    }
-}
-
 std::vector<std::string> files_of(const std::string& path) {
     std::vector<std::string> names;
     DIR* folder = opendir(path.c_str());
