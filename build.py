@@ -5,6 +5,7 @@
     python build.py --tests --out DIR                the programs of native/tests/ into DIR
     python build.py --sanitize address --out DIR     library and programs, instrumented (or thread)
     python build.py --emulate --out DIR              the CUDA library with its kernels on the host
+    python build.py --gpu-tests --out DIR            the tests of kernels as programs for a GPU
     python build.py --hash                           hash of the native sources
 
 setup.py calls `build_package` for `pip install .`, wheels and editable installs. Needs only the
@@ -232,6 +233,25 @@ def build_tests(out: Path, sanitize: str | None = None) -> list[Path]:
     return [out / source.stem for source in others + of_cuda]
 
 
+# Programs of native/tests/ that nvcc compiles too: their kernels run on the emulator or on a GPU.
+GPU_TESTS = ("device", "phase", "sample", "delta", "attention", "gemm")
+
+
+def build_gpu_tests(out: Path) -> list[Path]:
+    """What cuda_*_test.cpp run on the emulator, as programs that run it on a GPU."""
+    try:
+        nvcc = find_nvcc()
+    except CudaSkipped as skipped:
+        raise BuildError(str(skipped)) from skipped
+    archs, _ = cuda_archs(nvcc)
+    device = cuda_toolchain(nvcc, archs, ["-x", "cu"])
+    common = cpu_objects(cxx_toolchain())
+    tests = [NATIVE / "tests" / f"cuda_{name}_test.cpp" for name in GPU_TESTS]
+    for source, test in zip(tests, device.objects(tests), strict=True):
+        link([nvcc, "-cudart", "static"], [test, *common], [], out / source.stem)
+    return [out / source.stem for source in tests]
+
+
 def build_emulated(out: Path, sanitize: str | None = None) -> Path:
     """The CUDA library with its kernels run on the host by the emulator: for tests."""
     host, device = cxx_toolchain(sanitize), cxx_toolchain(sanitize, emulate=True)
@@ -283,12 +303,17 @@ def kernel_faults(report: str) -> list[str]:
     return faults
 
 
-def compile_kernels(nvcc: str, archs: Sequence[str], record: dict[str, Any]) -> list[Path]:
-    """The device code, one architecture a process; their machine code in one object each."""
-    flags = ["-std=c++17", "-O3", "-fmad=false", "-ccbin", find_cxx()[0], "-Xptxas=-v"]
+def cuda_toolchain(nvcc: str, archs: Sequence[str], more: Sequence[str] = ()) -> Toolchain:
+    """nvcc for these architectures, one a process."""
+    flags = ["-std=c++17", "-O3", "-fmad=false", "-ccbin", find_cxx()[0], *more]
     flags += ["-Xcompiler", ",".join(HOST_FLAGS), f"--threads={len(os.sched_getaffinity(0))}"]
     flags += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
-    device = Toolchain("cuda", [nvcc], flags)
+    return Toolchain("cuda", [nvcc], flags)
+
+
+def compile_kernels(nvcc: str, archs: Sequence[str], record: dict[str, Any]) -> list[Path]:
+    """The device code; the machine code of all architectures in one object each."""
+    device = cuda_toolchain(nvcc, archs, ["-Xptxas=-v"])
     objects = device.objects(sources("cuda", suffix="cu"))
     reports = [Path(f"{target}.log") for target in objects]
     text = "\n".join(path.read_text() for path in reports if path.exists())
@@ -381,16 +406,23 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--emulate", action="store_true", help="the CUDA library with emulated kernels"
     )
+    parser.add_argument(
+        "--gpu-tests", action="store_true", help="the tests of kernels as programs for a GPU"
+    )
     parser.add_argument("--hash", action="store_true", help="print the hash of the native sources")
     args = parser.parse_args(argv)
     out: Path | None = args.out and args.out.absolute()
     try:
         if args.hash:
             print(source_hash())
-        elif not (args.tests or args.sanitize or args.emulate):
+        elif not (args.tests or args.sanitize or args.emulate or args.gpu_tests):
             print("\n".join(map(str, build_package(out or PACKAGE_LIB))))
         elif out is None:
-            parser.error("--tests, --sanitize and --emulate need --out DIR")
+            parser.error("--tests, --sanitize, --emulate and --gpu-tests need --out DIR")
+        elif args.gpu_tests:
+            require_platform()
+            with build_lock():
+                print("\n".join(map(str, build_gpu_tests(out))))
         elif args.emulate:
             require_platform()
             with build_lock():

@@ -71,6 +71,7 @@ Tuning tuning_from_environment() {
     tuning.blocks = number_from_environment("OPENJET_CUDA_BLOCKS");
     tuning.partials = number_from_environment("OPENJET_CUDA_PARTIALS");
     tuning.stress = static_cast<uint32_t>(number_from_environment("OPENJET_CUDA_STRESS"));
+    tuning.fault = number_from_environment("OPENJET_CUDA_FAULT");
     tuning.times = text("OPENJET_CUDA_TIMES");
     return tuning;
 }
@@ -148,6 +149,7 @@ StepHeader CudaBackend::header() const {
     header.schedule.phases = phases_.data();
     header.stamps = stamps_.data();
     header.stress = tuning_.stress;
+    header.barrier.fault = tuning_.fault > 0 && n_steps_ == tuning_.fault;
     return header;
 }
 
@@ -175,6 +177,7 @@ void CudaBackend::run(const oj_plan& plan, oj_seq_result* results) {
         kept_drafts_ = {*device_, rows * dims_.n_vocab, "draft logits"};
         device_->clear(kept_drafts_.data(), kept_drafts_.size() * int64_t{sizeof(float)});
     }
+    ++n_steps_;
     pack_.fill(plan, records_, options_.mtp != 0);
     if (!tuning_.times.empty() && stamps_.size() <= pack_.n_entries())
         stamps_ = {*device_, 2 * pack_.n_entries() + 1, "time stamps"};

@@ -18,6 +18,7 @@ struct Tuning {
     int blocks = 0;                        // OPENJET_CUDA_BLOCKS; 0: as many as are resident
     int partials = 0;                      // OPENJET_CUDA_PARTIALS; 0: partials_of()
     uint32_t stress = 0;                   // OPENJET_CUDA_STRESS: seed of random delays
+    int fault = 0;                         // OPENJET_CUDA_FAULT: this step is given up, for tests
     std::string times;                     // OPENJET_CUDA_TIMES: file for the time of each phase
 };
 
@@ -78,6 +79,7 @@ private:
     KvView kv_;
 
     std::vector<SlotRecords> records_;
+    int n_steps_ = 0;
     int kept_rows_ = 0;  // rows and
     int kept_seqs_ = 0;  // sequences of the last step, if it kept logits
 };

@@ -1,8 +1,6 @@
 // Attention on the device gives the CPU kernels' bits: stored pages, queries, splits and folds, for
 // every grouping of rows and heads, around split edges and over several waves; whatever the number
 // of blocks and the order of threads.
-#define OJ_EMULATE
-
 #include "cuda/attention.cuh"
 
 #include "cpu/kv_codec.h"
@@ -54,13 +52,13 @@ public:
 
     void run() {
         p_.draft_pass = case_.draft_pass;
-        run_phase(phase_attn_prepare, c_, p_, launch_);
+        run_phase<phase_attn_prepare>(c_, p_, launch_);
         store_rows();
         check_pages(case_.name + ": stored pages");
         int waves = (last_position_ / kv_split + case_.wave_splits) / case_.wave_splits;
         for (p_.wave = 0; p_.wave < waves; ++p_.wave) {
-            run_phase(phase_attn_splits, c_, p_, launch_);
-            run_phase(phase_attn_fold, c_, p_, launch_);
+            run_phase<phase_attn_splits>(c_, p_, launch_);
+            run_phase<phase_attn_fold>(c_, p_, launch_);
         }
         for (size_t r = 0; r < rows_.size(); ++r) {
             if (rows_[r].position < 0) continue;
@@ -76,7 +74,7 @@ public:
     // Keys and values alone, as the MTP block stores them.
     void run_kv_only() {
         p_.kv_only = 1;
-        run_phase(phase_attn_prepare, c_, p_, launch_);
+        run_phase<phase_attn_prepare>(c_, p_, launch_);
         store_rows();
         check_pages(case_.name + ": pages stored without queries");
     }

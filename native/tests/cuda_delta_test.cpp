@@ -1,8 +1,6 @@
 // The DeltaNet phases give the CPU kernels' bits over several steps: prompts, drafts, folds of some
 // of them, folds without rows, slots that take turns; whatever the number of blocks and the order
 // of threads.
-#define OJ_EMULATE
-
 #include "cuda/delta.cuh"
 #include "cuda_phase_harness.h"
 
@@ -139,8 +137,8 @@ public:
         c_.scratch.gate = random_product(&memory_, &random_, d.v_channels(), 2);
         c_.scratch.alpha = random_product(&memory_, &random_, d.n_v_heads, 1);
         c_.scratch.beta = random_product(&memory_, &random_, d.n_v_heads, 3);
-        run_phase(phase_delta_core, c_, p_, launch_);
-        run_phase(phase_delta_out, c_, p_, launch_);
+        run_phase<phase_delta_core>(c_, p_, launch_);
+        run_phase<phase_delta_out>(c_, p_, launch_);
         for (const Run& run : runs_)
             check(run, name);
         runs_.clear();

@@ -1,8 +1,6 @@
-// Matrix products of the CUDA backend, on the emulator, have the bits of the CPU's: every block
-// type, width, remainder of columns and rows, several matrices a phase and phases a step, under
-// random schedules. Taking a wait out is found.
-#define OJ_EMULATE
-
+// Matrix products of the CUDA backend have the bits of the CPU's: every block type, width,
+// remainder of columns and rows, several matrices a phase and phases a step; on the emulator under
+// random schedules, where taking a wait out is found.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -14,7 +12,9 @@
 #include "cpu/gemm.h"
 #include "cpu/weights.h"
 #include "cuda/ptx.h"
+#include "cuda_launch.h"
 
+#if defined(OJ_EMULATE)
 namespace oj::cuda {
 
 // What a mutation leaves out of the stream.
@@ -33,6 +33,7 @@ inline void warp_sync_unless_missing(OJ_SITE) {
 
 #define copy_wait copy_wait_unless_missing
 #define warp_sync warp_sync_unless_missing
+#endif
 #include "cuda/gemm.cuh"
 #undef copy_wait
 #undef warp_sync
@@ -49,10 +50,10 @@ using test::failures;
 using Random = std::mt19937_64;
 
 // A weight of random blocks, as in a file.
+using Bytes = SharedVector<uint8_t>;
 struct Weight {
     Tensor tensor;
-    std::vector<uint8_t> bytes;
-    std::vector<uint8_t> tiles;
+    Bytes bytes, tiles;
 };
 
 uint16_t random_half(Random& random) {
@@ -60,8 +61,7 @@ uint16_t random_half(Random& random) {
 }
 
 template <class Block>
-void set_scales(std::vector<uint8_t>& bytes, Random& random, uint16_t Block::* d,
-                uint16_t Block::* m = nullptr) {
+void set_scales(Bytes& bytes, Random& random, uint16_t Block::* d, uint16_t Block::* m = nullptr) {
     for (size_t at = 0; at < bytes.size(); at += sizeof(Block)) {
         auto* block = reinterpret_cast<Block*>(bytes.data() + at);
         block->*d = random_half(random);
@@ -125,7 +125,12 @@ Weight random_weight(BlockType type, int rows, int cols, Random& random) {
     return w;
 }
 
-// Packed by an emulated launch over rubbish.
+struct Repack {
+    RepackJob job;
+    OJ_BODY void operator()() const { repack_rows(job); }
+};
+
+// Packed by the device over rubbish.
 void pack(Weight& w) {
     const Tensor& t = w.tensor;
     if (tile_format(t.type).code_bits == 0) return;
@@ -137,18 +142,8 @@ void pack(Weight& w) {
                      static_cast<int>(t.rows),
                      static_cast<int>(t.cols),
                      w.tiles.data()};
-    emulate(2, 0, t.rows, [&] { repack_rows(job); });
+    launch(2, 0, t.rows, Repack{job});
 }
-
-template <class T>
-struct Aligned {  // for vector loads
-    std::vector<T> memory;
-    explicit Aligned(size_t n) : memory(n + 64) {}
-    T* data() {
-        auto at = reinterpret_cast<uintptr_t>(memory.data());
-        return reinterpret_cast<T*>((at + 127) / 128 * 128);
-    }
-};
 
 struct Case {
     int n_rows;
@@ -157,6 +152,63 @@ struct Case {
     bool sums_segments;
     std::vector<int> cols;                                       // of each phase
     std::vector<std::vector<std::pair<BlockType, int>>> phases;  // (type, outputs)
+};
+
+// Every phase writes its input, then multiplies it; all blocks meet behind either.
+struct StepKernel {
+    static constexpr int most_phases = 5;
+    static constexpr int ring_at = 2048;  // behind the warps' streams
+    static_assert(sizeof(Stream) * block_warps <= ring_at);
+
+    Context c;
+    Schedule schedule;
+    int ring_bytes;
+    uint32_t* arrived;
+    const float* inputs[most_phases];
+    float* outputs[most_phases][4];
+
+    OJ_BODY void operator()() const {
+        Grid grid = {block_index(), block_count(), nullptr};
+        Stream& stream = reinterpret_cast<Stream*>(shared_memory())[warp_index()];
+        open_stream(schedule, grid, ring_at, ring_bytes, stream);
+        uint32_t meetings = 0;
+        for (int i = 0; i < schedule.n_entries; ++i) {
+            const Phase& phase = schedule.phases[i];
+            write_rows(grid, phase, inputs[i]);
+            meet(++meetings * grid.n_blocks);
+            Context mine = c;
+            for (int m = 0; m < phase.n_matrices; ++m)
+                product_of(mine.scratch, phase.targets[m]).data = outputs[i][m];
+            phase_multiply(mine, stream, phase);
+            meet(++meetings * grid.n_blocks);
+        }
+    }
+
+    // The input of a phase, a warp for 256 columns of a row.
+    OJ_BODY void write_rows(const Grid& grid, const Phase& phase, const float* values) const {
+        int cols = phase.matrices[0].cols, groups = (cols + super_group - 1) / super_group;
+        int warp = grid.block * block_warps + warp_index();
+        for (int at = warp; at < c.step.n_rows * groups; at += grid.n_blocks * block_warps) {
+            int row = at / groups, first = at % groups * super_group;
+            float v[lane_columns];
+            for (int k = 0; k < lane_columns; ++k) {
+                int column = first + lane_index() * lane_columns + k;
+                v[k] = column < cols ? values[row * cols + column] : 1e9f;
+            }
+            write_input(c.scratch.input, phase.forms, row, cols, first, v);
+        }
+    }
+
+    // All blocks, the `target`th arrival in all.
+    OJ_BODY void meet(uint32_t target) const {
+        block_sync();
+        if (thread_index() == 0) {
+            add_release(arrived, 1);
+            while (load_acquire(arrived) < target)
+                spin_pause();
+        }
+        block_sync();
+    }
 };
 
 // One case: its weights, inputs and what the CPU makes of them.
@@ -209,48 +261,36 @@ public:
         }
     }
 
-    // Whether every product of an emulated step has the CPU's bits.
-    bool run_emulated(uint64_t seed) {
+    // Whether every product of the device's step has the CPU's bits.
+    bool run_on_device(uint64_t seed) {
         int most_cols = *std::max_element(case_.cols.begin(), case_.cols.end());
         size_t n = static_cast<size_t>(max_step_rows) * (most_cols + 64);
-        Aligned<float> values(n), scales256(n), scales32(n);
-        Aligned<int8_t> codes256(n), codes32(n);
-        Aligned<int16_t> sums32(n), sums(n);
-        Context c = {};
-        c.step.n_rows = c.step.n_logits = case_.n_rows;
-        c.scratch.input = {values.data(),  codes256.data(), scales256.data(), sums32.data(),
-                           codes32.data(), scales32.data(), sums.data()};
-        std::vector<std::vector<std::vector<float>>> outputs(phases_.size());
+        SharedVector<float> values(n), scales256(n), scales32(n);
+        SharedVector<int8_t> codes256(n), codes32(n);
+        SharedVector<int16_t> sums32(n), sums(n);
+        SharedVector<uint32_t> arrived(1);
+        StepKernel step = {};
+        step.c.step.n_rows = step.c.step.n_logits = case_.n_rows;
+        step.c.scratch.input = {values.data(),  codes256.data(), scales256.data(), sums32.data(),
+                                codes32.data(), scales32.data(), sums.data()};
+        step.schedule = {phases_.data(), sequence_.data(), static_cast<int32_t>(sequence_.size())};
+        step.ring_bytes = case_.ring_bytes;
+        step.arrived = arrived.data();
+        Outputs outputs(phases_.size());
         for (size_t i = 0; i < phases_.size(); ++i) {
+            step.inputs[i] = inputs_[i].data();
             for (int m = 0; m < phases_[i].n_matrices; ++m) {
                 const Matrix& matrix = phases_[i].matrices[m];
                 outputs[i].emplace_back(matrix.n_segments * max_step_rows * matrix.rows, 1e30f);
+                step.outputs[i][m] = outputs[i].back().data();
             }
         }
-        Schedule schedule = {phases_.data(), sequence_.data(),
-                             static_cast<int32_t>(sequence_.size())};
-        uint32_t arrived = 0;
-        emulate(case_.n_blocks, ring_at + case_.ring_bytes, seed, [&] {
-            Grid grid = {block_index(), block_count(), nullptr};
-            Stream& stream = reinterpret_cast<Stream*>(shared_memory())[warp_index()];
-            open_stream(schedule, grid, ring_at, case_.ring_bytes, stream);
-            uint32_t meetings = 0;
-            for (size_t i = 0; i < phases_.size(); ++i) {
-                write_rows(c, grid, i);
-                meet(arrived, ++meetings * grid.n_blocks);
-                Context mine = c;
-                for (int m = 0; m < phases_[i].n_matrices; ++m)
-                    product_of(mine.scratch, phases_[i].targets[m]).data = outputs[i][m].data();
-                phase_multiply(mine, stream, phases_[i]);
-                meet(arrived, ++meetings * grid.n_blocks);
-            }
-        });
+        launch(case_.n_blocks, StepKernel::ring_at + case_.ring_bytes, seed, step);
         return same_bits(outputs);
     }
 
 private:
-    static constexpr int ring_at = 2048;  // behind the warps' streams
-    static_assert(sizeof(Stream) * block_warps <= ring_at);
+    using Outputs = std::vector<std::vector<SharedVector<float>>>;
     static constexpr Target targets[4] = {Target::qkv, Target::gate, Target::up, Target::out};
 
     Phase make_phase(size_t i) const {
@@ -280,33 +320,7 @@ private:
         return p;
     }
 
-    // The input of a phase, a warp for 256 columns of a row.
-    void write_rows(const Context& c, const Grid& grid, size_t i) const {
-        int cols = case_.cols[i], groups = (cols + super_group - 1) / super_group;
-        int warp = grid.block * block_warps + warp_index();
-        for (int at = warp; at < case_.n_rows * groups; at += grid.n_blocks * block_warps) {
-            int row = at / groups, first = at % groups * super_group;
-            float v[lane_columns];
-            for (int k = 0; k < lane_columns; ++k) {
-                int column = first + lane_index() * lane_columns + k;
-                v[k] = column < cols ? inputs_[i][row * cols + column] : 1e9f;
-            }
-            write_input(c.scratch.input, phases_[i].forms, row, cols, first, v);
-        }
-    }
-
-    // All blocks, the `target`th arrival in all.
-    static void meet(uint32_t& arrived, uint32_t target) {
-        block_sync();
-        if (thread_index() == 0) {
-            add_release(&arrived, 1);
-            while (load_acquire(&arrived) < target)
-                spin_pause();
-        }
-        block_sync();
-    }
-
-    bool same_bits(const std::vector<std::vector<std::vector<float>>>& outputs) const {
+    bool same_bits(const Outputs& outputs) const {
         for (size_t i = 0; i < outputs.size(); ++i) {
             for (size_t m = 0; m < outputs[i].size(); ++m) {
                 const Matrix& matrix = phases_[i].matrices[m];
@@ -327,11 +341,11 @@ private:
     }
 
     const Case& case_;
-    std::vector<std::vector<float>> inputs_;
+    std::vector<SharedVector<float>> inputs_;
     std::vector<std::vector<Weight>> weights_;
     std::vector<std::vector<std::vector<float>>> expected_;
-    std::vector<Phase> phases_;
-    std::vector<SequenceEntry> sequence_;
+    SharedVector<Phase> phases_;
+    SharedVector<SequenceEntry> sequence_;
 };
 
 constexpr BlockType super_types[] = {BlockType::Q4_K, BlockType::Q5_K, BlockType::Q6_K,
@@ -351,8 +365,8 @@ void expect_equal(const Case& c, Random& random, cpu::ThreadPool& pool) {
     Step step(c, random);
     step.run_on_cpu(pool);
     try {
-        expect(step.run_emulated(random()), "bits differ: " + name(c));
-    } catch (const EmulationError& error) {
+        expect(step.run_on_device(random()), "bits differ: " + name(c));
+    } catch (const LaunchError& error) {
         expect(false, name(c) + ": " + error.what());
     }
 }
@@ -414,12 +428,14 @@ void test_steps(cpu::ThreadPool& pool) {
     }
 }
 
+#if defined(OJ_EMULATE)
+
 int wrong_runs(Step& step) {
     int wrong = 0;
     for (uint64_t seed = 0; seed < 8; ++seed) {
         try {
-            wrong += !step.run_emulated(seed);
-        } catch (const EmulationError&) {
+            wrong += !step.run_on_device(seed);
+        } catch (const LaunchError&) {
             ++wrong;
         }
     }
@@ -439,6 +455,8 @@ void test_mutations(cpu::ThreadPool& pool) {
     missing = Missing::nothing;
 }
 
+#endif
+
 }  // namespace
 }  // namespace oj::cuda
 
@@ -451,7 +469,9 @@ int main() {
     oj::cuda::test_types(pool);
     oj::cuda::test_widths(pool);
     oj::cuda::test_steps(pool);
+#if defined(OJ_EMULATE)
     oj::cuda::test_mutations(pool);
+#endif
     if (oj::cuda::failures == 0) std::printf("CUDA products: the CPU's bits everywhere\n");
     return oj::cuda::failures == 0 ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-// A device of the emulator with poisoned buffers, on which single phases are run and compared with
-// the CPU's kernels. Included with OJ_EMULATE defined.
+// A device with poisoned buffers, on which single phases are run and compared with the CPU's
+// kernels.
 #pragma once
 
 #include <cstdio>
@@ -13,8 +13,8 @@
 
 #include "cpu/kernels.h"
 #include "cuda/phase.h"
-#include "cuda/platform.h"
 #include "cuda/quantize.cuh"
+#include "cuda_launch.h"
 #include "expect.h"
 
 namespace oj::cuda {
@@ -53,7 +53,7 @@ public:
     template <class T>
     T* take(int64_t count) {
         size_t bytes = (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64 + 64;
-        owned_.emplace_back(static_cast<uint8_t*>(std::aligned_alloc(64, bytes)), std::free);
+        owned_.emplace_back(static_cast<uint8_t*>(allocate_shared(bytes)), free_shared);
         std::memset(owned_.back().get(), 0xff, bytes);
         return reinterpret_cast<T*>(owned_.back().get());
     }
@@ -94,19 +94,7 @@ inline std::vector<float> summed(const Product& product, int r) {
     return sum;
 }
 
-// A launch: how many blocks, and the order in which threads run.
-struct Launch {
-    int n_blocks;
-    uint64_t seed;
-};
 constexpr Launch launches[] = {{1, 1}, {3, 2}, {5, 3}};
-
-using PhaseFunction = void (*)(const Context&, const Grid&, const Phase&);
-
-inline void run_phase(PhaseFunction phase, const Context& c, const Phase& p, Launch launch) {
-    emulate(launch.n_blocks, phase_shared_bytes, launch.seed,
-            [&] { phase(c, {block_index(), block_count(), shared_memory()}, p); });
-}
 
 inline bool same_bits(const float* a, const float* b, size_t n) {
     return std::memcmp(a, b, n * sizeof(float)) == 0;

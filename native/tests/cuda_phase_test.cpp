@@ -1,7 +1,5 @@
 // Phases over rows and of the MTP block give the CPU's bits, whatever the number of blocks and the
 // order of threads: embeddings of every block type, norms, gated activations, what drafts continue.
-#define OJ_EMULATE
-
 #include "cuda/mtp.cuh"
 #include "cuda_phase_harness.h"
 
@@ -70,7 +68,7 @@ void test_norms() {
             for (int adds = 0; adds < 2; ++adds) {
                 Rows rows(launch.seed, 1 + n % 5, n);
                 rows.p.adds = adds;
-                run_phase(phase_norm_input, rows.c, rows.p, launch);
+                run_phase<phase_norm_input>(rows.c, rows.p, launch);
                 bool same = true;
                 for (int r = 0; r < rows.c.step.n_rows; ++r) {
                     std::vector<float> x = rows.stream(r, adds != 0);
@@ -91,7 +89,7 @@ void test_head() {
         for (int r = 0; r < 7; ++r)
             described[r] = {0, r, 0, r % 3 == 0 ? -1 : r - 1 - r / 3};
         rows.c.step.rows = rows.memory.copy(described);
-        run_phase(phase_head_input, rows.c, rows.p, launch);
+        run_phase<phase_head_input>(rows.c, rows.p, launch);
         bool same = true;
         for (int r = 0; r < 7; ++r) {
             std::vector<float> x = rows.stream(r, true), hidden = normed(x, rows.weight);
@@ -106,7 +104,7 @@ void test_head() {
         Rows drafts(launch.seed, 0, 544);
         drafts.c.draft.n_rows = 3;
         drafts.p.draft_pass = 1;
-        run_phase(phase_draft_norm, drafts.c, drafts.p, launch);
+        run_phase<phase_draft_norm>(drafts.c, drafts.p, launch);
         for (int r = 0; r < 3; ++r) {
             std::vector<float> hidden = normed(drafts.stream(r, true), drafts.weight);
             same = same_bits(drafts.c.scratch.draft_hidden + r * 544, hidden.data(), 544) &&
@@ -130,7 +128,7 @@ void test_activations() {
             c.scratch.gate = random_product(&memory, &random, n_ff, random.whole(1, 3), 4.0f);
             c.scratch.up = random_product(&memory, &random, n_ff, random.whole(1, 3));
             c.scratch.input = make_input(&memory, n_ff);
-            run_phase(phase_act_input, c, p, launch);
+            run_phase<phase_act_input>(c, p, launch);
             bool same = true;
             for (int r = 0; r < n_rows; ++r) {
                 std::vector<float> gate = summed(c.scratch.gate, r), up = summed(c.scratch.up, r);
@@ -201,7 +199,7 @@ void test_embedding() {
             for (Row& row : described)
                 row = {rows.random.whole(0, n_vocab - 1), rows.random.whole(0, 260000), 0, -1};
             rows.c.step.rows = rows.memory.copy(described);
-            run_phase(phase_embed, rows.c, rows.p, launch);
+            run_phase<phase_embed>(rows.c, rows.p, launch);
             bool same = true;
             for (int r = 0; r < n_rows; ++r) {
                 same = same && rows.stream_is(r, embedding(rows.c, described[r].token)) &&
@@ -269,7 +267,7 @@ struct Mtp : Rows {
 
 void test_store_pass(Launch launch, int n) {
     Mtp m(launch.seed, n);
-    run_phase(phase_mtp_join, m.c, m.p, launch);
+    run_phase<phase_mtp_join>(m.c, m.p, launch);
     for (int r = 0; r < 6; ++r) {
         const Run& run = m.runs[m.described[r].run];
         const float* before = m.c.scratch.hidden + (r - 1) * n;
@@ -302,7 +300,7 @@ void test_draft_pass(Launch launch, int n) {
         m.c.draft.rows = m.memory.take<Row>(3);
         m.p.draft_pass = 1;
         m.p.depth = depth;
-        run_phase(phase_mtp_join, m.c, m.p, launch);
+        run_phase<phase_mtp_join>(m.c, m.p, launch);
         const int first_position[] = {63, 3, -1}, room[] = {1, 3, 0}, before[] = {3, 2, 0};
         for (int r = 0; r < 3; ++r) {
             const Row& row = m.c.draft.rows[r];

@@ -1,7 +1,5 @@
 // The device's choice of tokens gives the bits of engine/sampling.h: under every sampling option,
 // both verification rules, drawn and certain drafts, whatever the order of blocks and threads.
-#define OJ_EMULATE
-
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "cuda/sample.cuh"
+#include "cuda_launch.h"
 #include "expect.h"
 
 namespace oj::cuda {
@@ -228,17 +227,17 @@ struct Device {
     Device(const Case& c, const std::vector<Drawn>& drawn);
     void run(const Case& c, uint64_t seed);
 
-    std::vector<Row> rows, draft_rows;
-    std::vector<Run> runs;
-    std::vector<int32_t> drafting, penalty_ids, penalty_counts, bias_ids, mask_rows;
-    std::vector<float> bias_values;
-    std::vector<uint32_t> mask_bits;
-    std::vector<float> logits, scores, drawn_scores, draft_logits, draft_scores, kept;
-    std::vector<float> hidden, slots, records;
-    std::vector<int32_t> ids, chosen;
-    std::vector<oj_logprob> logprobs;
-    std::vector<Distribution> distributions;
-    std::vector<oj_seq_result> results;
+    SharedVector<Row> rows, draft_rows;
+    SharedVector<Run> runs;
+    SharedVector<int32_t> drafting, penalty_ids, penalty_counts, bias_ids, mask_rows, draft_ids;
+    SharedVector<float> bias_values;
+    SharedVector<uint32_t> mask_bits;
+    SharedVector<float> logits, scores, drawn_scores, draft_logits, draft_scores, kept;
+    SharedVector<float> hidden, slots, records;
+    SharedVector<int32_t> ids, chosen;
+    SharedVector<oj_logprob> logprobs;
+    SharedVector<Distribution> distributions;
+    SharedVector<oj_seq_result> results;
     Context context = {};
 };
 
@@ -342,22 +341,15 @@ Device::Device(const Case& c, const std::vector<Drawn>& drawn) {
     x.states.slot_floats = n_embd;
     x.states.records = records.data();
     x.states.record_floats = OJ_MAX_DRAFTS * n_embd;
-    x.draft_ids = c.draft_ids.empty() ? nullptr : c.draft_ids.data();
+    draft_ids.assign(c.draft_ids.begin(), c.draft_ids.end());
+    x.draft_ids = draft_ids.empty() ? nullptr : draft_ids.data();
     x.n_draft_ids = static_cast<int>(c.draft_ids.size());
-}
-
-void launch(const Device& device, int n_blocks, uint64_t seed, const Phase& phase,
-            void (*body)(const Context&, const Grid&, const Phase&)) {
-    emulate(n_blocks, phase_shared_bytes, seed, [&] {
-        Grid grid = {block_index(), block_count(), shared_memory()};
-        body(device.context, grid, phase);
-    });
 }
 
 void Device::run(const Case& c, uint64_t seed) {
     Phase phase = {};
-    launch(*this, c.n_blocks, seed, phase, phase_choose);
-    launch(*this, c.n_blocks, seed + 1, phase, phase_verify);
+    run_phase<phase_choose>(context, phase, {c.n_blocks, seed});
+    run_phase<phase_verify>(context, phase, {c.n_blocks, seed + 1});
     for (int depth = 0; depth < OJ_MAX_DRAFTS; ++depth) {
         phase.depth = depth;
         bool is_any = false;
@@ -371,7 +363,9 @@ void Device::run(const Case& c, uint64_t seed) {
             const std::vector<float>& head = c.draft_logits[drafting[k] * OJ_MAX_DRAFTS + depth];
             std::copy(head.begin(), head.end(), draft_logits.begin() + k * n_head);
         }
-        if (is_any) launch(*this, c.n_blocks, seed + 2 + depth, phase, phase_draft_choose);
+        if (is_any)
+            launch(c.n_blocks, phase_shared_bytes, seed + 2 + depth,
+                   PhaseKernel<phase_draft_choose>{context, phase});
     }
 }
 

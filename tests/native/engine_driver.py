@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.native.steps import CPU, NEUTRAL_SAMPLING
+from tests.native.steps import CPU, CUDA, NEUTRAL_SAMPLING
+
+# What tests of the engine run on if they do not say it: a GPU's library has the CUDA backend only.
+TESTED_KIND = CUDA if os.environ.get("OPENJET_TEST_GPU") else CPU
+MOST_ROWS = {CUDA: 64}  # of a step
 
 FINISHES = ("stop", "stop_string", "length", "cancelled", "deadline", "error")
 EVENT_TOKEN, EVENT_DONE = 1, 2
@@ -79,7 +84,7 @@ class Driver:
         library: Any,
         model: Path,
         *,
-        kind: int = CPU,
+        kind: int = TESTED_KIND,
         script: Sequence[Rule] = (),
         context: int = 512,
         n_slots: int = 4,
@@ -108,7 +113,7 @@ class Driver:
         options.backend.n_slots = n_slots
         options.backend.n_pages = n_pages
         options.backend.n_snapshots = n_snapshots
-        options.backend.max_rows = max_rows
+        options.backend.max_rows = min(max_rows, MOST_ROWS.get(kind, max_rows))
         options.backend.mtp = mtp
         options.backend.draft_head_rows = draft_head_rows
         options.context = context

@@ -1,7 +1,7 @@
 """The whole CUDA backend, its kernels run by the emulator, says what the CPU backend says, bit for
 bit: logits, hidden rows, draft logits, tokens, drafts and log-probabilities of every step.
 
-With OPENJET_TEST_GPU=1 the same on a GPU (bench/gpu_check.sh).
+With OPENJET_TEST_GPU the same on a GPU (bench/gpu_check.sh).
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-ON_GPU = os.environ.get("OPENJET_TEST_GPU") == "1"
+ON_GPU = bool(os.environ.get("OPENJET_TEST_GPU"))
 emulated_only = pytest.mark.skipif(ON_GPU, reason="about the emulated device")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +44,20 @@ def run(program: Path, *arguments: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_passes(programs: Path, name: str) -> None:
     run(programs / name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")
+def test_programs_for_a_gpu_compile(tmp_path: Path) -> None:
+    """What the emulator runs here is what bench/gpu_check.sh runs on a card."""
+    command = [sys.executable, str(ROOT / "build.py"), "--gpu-tests", "--out", str(tmp_path)]
+    env = os.environ | {"OPENJET_CUDA_ARCHS": "90"}
+    built = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env
+    )
+    assert built.returncode == 0, built.stderr
+    assert len(list(tmp_path.iterdir())) == 6
 
 
 @pytest.mark.soak

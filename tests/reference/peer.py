@@ -20,13 +20,21 @@ KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml type ids
 
 
 class Peer:
-    """One file on llama.cpp's CPU backend. Use as a context manager."""
+    """One file on llama.cpp's CPU backend, or with `gpu` on its GPU's, where it was built with
+    one (`on_gpu`). Use as a context manager."""
 
-    def __init__(self, path: str | Path, threads: int = 2, vocabulary_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        threads: int = 2,
+        vocabulary_only: bool = False,
+        gpu: bool = False,
+    ) -> None:
         llama_cpp.llama_log_set(_silent, ctypes.c_void_p())
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
-        params.n_gpu_layers = 0
+        self.on_gpu = gpu and bool(llama_cpp.llama_supports_gpu_offload())
+        params.n_gpu_layers = 999 if self.on_gpu else 0
         # AMX kernels fault where the machine does not grant tiles (seen in a sandbox).
         params.use_extra_bufts = False
         params.vocab_only = vocabulary_only

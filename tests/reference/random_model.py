@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,9 +104,10 @@ def write_model(
     types: str = "q4_k_m",
     seed: int = 0,
     vocabulary: Vocabulary | None = None,
+    data_of: Callable[[Spec, int], np.ndarray] | None = None,
 ) -> None:
     """Writes a GGUF file at `path`. `types` is one of RECIPES: a block type for every matrix, the
-    Q4_K_M recipe, or "mixed" (every type in turn)."""
+    Q4_K_M recipe, or "mixed" (every type in turn). `data_of` stands in for tensor_bytes()."""
     if vocabulary is None:
         real = shape.vocabulary == 248_320 and qwen_vocabulary_available()
         vocabulary = qwen_vocabulary() if real else small_vocabulary(shape.vocabulary)
@@ -122,7 +123,7 @@ def write_model(
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     for spec in specs:
-        writer.write_tensor_data(tensor_bytes(spec, seed))
+        writer.write_tensor_data((data_of or tensor_bytes)(spec, seed))
     writer.close()
 
 
