@@ -77,11 +77,7 @@ def main() -> None:
         for train, result in zip(TRAINS, pool.map(lambda c: c.kickoff(), crews), strict=True):
             found, notice = (str(task.raw) for task in result.tasks_output)
             print(f"{train}: {found}\n  notice: {notice}")
-        stats = server.stats()
-    print(
-        f"{stats['steps']} steps, {stats['rows'] / stats['steps']:.1f} rows per step,"
-        f" {stats['cached_tokens']} prompt tokens reused"
-    )
+        print(server.stats().summary())
 
 
 if __name__ == "__main__":

@@ -68,11 +68,7 @@ def main() -> None:
         answers = pool.map(lambda mountain: ask(agent, mountain), HEIGHTS)
         for mountain, answer in zip(HEIGHTS, answers, strict=True):
             print(f"{mountain}: {answer}")
-        stats = server.stats()
-    print(
-        f"{stats['steps']} steps, {stats['rows'] / stats['steps']:.1f} rows per step,"
-        f" {stats['cached_tokens']} prompt tokens reused"
-    )
+        print(server.stats().summary())
 
 
 if __name__ == "__main__":

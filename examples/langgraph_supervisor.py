@@ -62,11 +62,7 @@ def main() -> None:
     with Engine(model) as engine, ThreadPoolExecutor(len(DEPTHS)) as pool:
         for lake, answer in zip(DEPTHS, pool.map(ask, DEPTHS), strict=True):
             print(f"{lake}: {answer}")
-        stats = engine.stats()
-    print(
-        f"{stats.steps} steps, {stats.rows / stats.steps:.1f} rows per step,"
-        f" {stats.cached_tokens} prompt tokens reused"
-    )
+        print(engine.stats().summary())
 
 
 if __name__ == "__main__":

@@ -78,11 +78,7 @@ def main() -> None:
     with Engine(model) as engine:
         for shelf, answer in zip(SHELVES, asyncio.run(crew(model)), strict=True):
             print(f"{shelf}: {answer}")
-        stats = engine.stats()
-    print(
-        f"{stats.steps} steps, {stats.rows / stats.steps:.1f} rows per step,"
-        f" {stats.cached_tokens} prompt tokens reused"
-    )
+        print(engine.stats().summary())
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import Any
 
 import httpx
 
-from openjet_provider.local_server import LocalServer, local_server
+from openjet_provider.local_server import local_server
 
 CONFIG = """\
 model_list:
@@ -105,16 +105,6 @@ def converse(url: str, key: str, name: str) -> tuple[set[str], int]:
     return places, cached
 
 
-def report(servers: list[LocalServer]) -> None:
-    for server in servers:
-        stats = server.stats()
-        print(
-            f"{server.url}: {stats['steps']} steps,"
-            f" {stats['rows'] / max(stats['steps'], 1):.1f} rows per step,"
-            f" {stats['cached_tokens']} prompt tokens reused"
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="A LiteLLM proxy over two servers.")
     parser.add_argument("--model", default="openjet-tiny", help="a name or a GGUF file")
@@ -135,7 +125,8 @@ def main() -> None:
             found = list(pool.map(lambda name: converse(url, key, name), names))
         for name, (places, cached) in zip(names, found, strict=True):
             print(f"{name}: {', '.join(sorted(places))} ({cached} cached)")
-        report(servers)
+        for server in servers:
+            print(f"{server.url}: {server.stats().summary()}")
 
 
 if __name__ == "__main__":

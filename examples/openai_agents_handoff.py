@@ -102,11 +102,7 @@ def main() -> None:
     set_tracing_disabled(True)  # its traces would go to OpenAI
     with local_server(model) as server:
         asyncio.run(answer_all(server.url, model))
-        stats = server.stats()
-    print(
-        f"{stats['steps']} steps, {stats['rows'] / stats['steps']:.1f} rows per step,"
-        f" {stats['cached_tokens']} prompt tokens reused"
-    )
+        print(server.stats().summary())
 
 
 if __name__ == "__main__":

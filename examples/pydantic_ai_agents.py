@@ -65,11 +65,7 @@ def main() -> None:
     model = parser.parse_args().model
     with local_server(model) as server:
         print("\n".join(asyncio.run(ask_all(server.url, model))))
-        stats = server.stats()
-    print(
-        f"{stats['steps']} steps, {stats['rows'] / stats['steps']:.1f} rows per step,"
-        f" {stats['cached_tokens']} prompt tokens reused"
-    )
+        print(server.stats().summary())
 
 
 if __name__ == "__main__":

@@ -51,11 +51,7 @@ def main() -> None:
         answers = pool.map(lambda river: ask(server.url, model, river), RIVERS)
         for river, answer in zip(RIVERS, answers, strict=True):
             print(f"{river}: {answer}")
-        stats = server.stats()
-    print(
-        f"{stats['steps']} steps, {stats['rows'] / stats['steps']:.1f} rows per step,"
-        f" {stats['cached_tokens']} prompt tokens reused"
-    )
+        print(server.stats().summary())
 
 
 if __name__ == "__main__":

@@ -117,6 +117,14 @@ class EngineStats:
     prefixes_kept: int = 0
     host_bytes: int = 0
 
+    def summary(self) -> str:
+        """What the conversations of this engine had in common, in a line."""
+        return (
+            f"{self.steps} steps ({self.shared_steps} of several agents),"
+            f" {self.rows / max(self.steps, 1):.1f} rows per step,"
+            f" {self.cached_tokens} prompt tokens reused"
+        )
+
 
 @dataclass(frozen=True)
 class SavedFile:

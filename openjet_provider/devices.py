@@ -55,13 +55,20 @@ def choose_backend(wanted: str, file_bytes: int) -> Backend:
     return "cpu"
 
 
+def _physical(device: int) -> str:
+    """What this process calls `device`, as others call it too: schedulers give each its own."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    name = visible[device].strip() if device < len(visible) else ""
+    return name.replace("/", "-") or str(device)
+
+
 class DeviceLock:
     """An exclusive lock on one CUDA device, held until `release()` or the process ends."""
 
     def __init__(self, device: int, model: str) -> None:
         """Raises DeviceBusyError naming the holder's pid and model."""
         folder = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")
-        self._path = folder / f"openjet-{os.getuid()}-device{device}.lock"
+        self._path = folder / f"openjet-{os.getuid()}-device{_physical(device)}.lock"
         self._file = open(self._path, "a+", encoding="utf-8")  # noqa: SIM115 - held open on purpose
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,8 +12,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
+from openjet_provider._core import EngineStats
 from openjet_provider.errors import BackendUnavailableError
 from openjet_provider.handles import server_url
 from openjet_provider.monitor.source import Source
@@ -28,11 +29,11 @@ class LocalServer:
 
     url: str
 
-    def stats(self) -> dict[str, Any]:
-        """The engine's counters since it opened: steps, rows, cached_tokens, ..."""
+    def stats(self) -> EngineStats:
+        """The engine's counters since it opened; its `summary()` says them in a line."""
         source = Source(self.url)
         try:
-            return dict(source.read()["engine"])
+            return EngineStats(**source.read()["engine"])
         finally:
             source.close()
 

@@ -17,13 +17,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 SECONDS = 900
 
+VERSIONS_OF = """
+import importlib.metadata, sys
+print(*(f"{name} {importlib.metadata.version(name)}" for name in sys.argv[1:]), sep=", ")
+"""
 CORE = """
+import subprocess, sys
 from openjet_provider import Engine
 from openjet_provider.chat.types import ChatRequest, Sampling
 with Engine("openjet-tiny") as engine:
@@ -37,6 +43,11 @@ for adapter, extra in (("langchain_openjet", "langchain"), ("litellm_openjet", "
         assert f"openjet-provider[{extra}]" in str(error), error
     else:
         raise SystemExit(f"{adapter} was imported without its framework")
+for command, extra in (("serve", "server"), ("top", "monitor"), ("pull qwen3.8-27b", "pull")):
+    openjet = [sys.executable, "-I", "-m", "openjet_provider.cli", *command.split()]
+    done = subprocess.run(openjet, capture_output=True, text=True, timeout=120)
+    assert done.returncode, command
+    assert f"openjet-provider[{extra}]" in done.stderr, done.stderr
 """
 LANGCHAIN = """
 from openjet_provider import ChatOpenJet
@@ -60,34 +71,55 @@ with local_server("openjet-tiny") as server:
     answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()
     assert answer["choices"][0]["finish_reason"]
 """
-MONITOR = "import rich, pynvml, openjet_provider.top"
-PULL = "import huggingface_hub, openjet_provider.pull"
+MONITOR = """
+import pynvml
+from openjet_provider.cli import main
+raise SystemExit(main(["top", "--run", "1"]))
+"""
+PULL = """
+import os, subprocess, sys
+pull = [sys.executable, "-I", "-m", "openjet_provider.cli", "pull", "qwen3.8-27b"]
+done = subprocess.run(pull, capture_output=True, text=True, timeout=120,
+                      env={**os.environ, "HF_HUB_OFFLINE": "1"})
+assert "HF_HUB_OFFLINE is set" in done.stderr, done.stderr
+"""
 
-# What an extra is for: a program, or an example.
-EXTRAS: dict[str, str | Path] = {
-    "": CORE,
-    "langchain": LANGCHAIN,
-    "litellm": LITELLM,
-    "server": SERVER,
-    "monitor": MONITOR,
-    "pull": PULL,
-    "demo": ROOT / "examples" / "coding_crew.py",
+
+@dataclass(frozen=True)
+class Extra:
+    """What an extra is for (code, or arguments of Python), and the packages to name."""
+
+    program: str | list[str]
+    shown: tuple[str, ...]
+
+
+CREW = [str(ROOT / "examples" / "coding_crew.py"), "--plain"]
+TESTS = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "tools")]
+EXTRAS = {
+    "": Extra(CORE, ("numpy", "pydantic")),
+    "langchain": Extra(LANGCHAIN, ("langchain-core",)),
+    "litellm": Extra(LITELLM, ("litellm",)),
+    "server": Extra(SERVER, ("starlette", "uvicorn")),
+    "monitor": Extra(MONITOR, ("rich", "nvidia-ml-py")),
+    "pull": Extra(PULL, ("huggingface-hub",)),
+    "demo": Extra(CREW, ("langchain", "langchain-core", "langgraph")),
+    "dev": Extra(TESTS, ("pytest", "mypy", "ruff")),
 }
 
 
-def run(*command: str | Path, **environment: str) -> None:
-    """Raise CalledProcessError, with what was said, if it fails."""
+def run(*command: str | Path, **environment: str) -> str:
+    """What it printed. Raises CalledProcessError, with that, if it fails."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "OPENJET_"))}
-    subprocess.run(
+    return subprocess.run(
         [str(part) for part in command],
-        env={**inherited, **environment},
+        env={**inherited, "PYTHONDONTWRITEBYTECODE": "1", **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=SECONDS,
         check=True,
-    )
+    ).stdout
 
 
 def found_pythons() -> list[Path]:
@@ -106,28 +138,39 @@ def found_pythons() -> list[Path]:
     return found
 
 
-def check(python: Path, extra: str, wheel: Path, folder: Path) -> None:
-    """A new environment with the wheel and this extra; run what the extra is for."""
+def install(inside: Path, wanted: str) -> None:
+    """With pip, which tries again by itself; and once more if an index was slow for too long."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", inside)
+    options = ("--quiet", "--no-compile", "--timeout", "60", "--retries", "5")
+    try:
+        run(*pip, "install", *options, wanted)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        print(f"installed again after {said(error)[-300:]}", flush=True)
+        run(*pip, "install", *options, wanted)
+    run(*pip, "check")
+
+
+def check(python: Path, extra: str, wheel: Path, folder: Path) -> str:
+    """A new environment with the wheel and this extra; run what the extra is for.
+
+    Returns what it was installed with.
+    """
     home = folder / "environment"
     shutil.rmtree(home, ignore_errors=True)
     run(python, "-m", "venv", "--without-pip", home)
     inside = home / "bin" / "python"
-    wanted = f"{wheel}[{extra}]" if extra else str(wheel)
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        inside,
-        "install",
-        "--quiet",
-        "--no-compile",
-        wanted,
-    )
-    run(sys.executable, "-m", "pip", "--python", inside, "check")
-    program = EXTRAS[extra]
-    arguments = ["-c", program] if isinstance(program, str) else [program, "--plain"]
-    run(inside, "-I", *arguments)
+    install(inside, f"{wheel}[{extra}]" if extra else str(wheel))
+    program = EXTRAS[extra].program
+    run(inside, "-I", *(["-c", program] if isinstance(program, str) else program))
+    return run(inside, "-I", "-c", VERSIONS_OF, *EXTRAS[extra].shown).strip()
+
+
+def said(error: subprocess.CalledProcessError | subprocess.TimeoutExpired) -> str:
+    """The error and the end of what the command printed."""
+    output = error.output or ""
+    if isinstance(output, bytes):  # of a command that ran out of time, in some Pythons
+        output = output.decode(errors="replace")
+    return f"{error}\n{output[-3000:]}"
 
 
 def build(folder: Path) -> Path:
@@ -154,12 +197,12 @@ def main() -> int:
                 start = time.monotonic()
                 name = f"{python.parent.parent.name} {extra or 'core'}"
                 try:
-                    check(python, extra, wheel, folder)
+                    found = check(python, extra, wheel, folder)
                 except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
                     failed += 1
-                    print(f"{name}: FAILED, {error}\n{str(error.output)[-3000:]}", flush=True)
+                    print(f"{name}: FAILED, {said(error)}", flush=True)
                 else:
-                    print(f"{name}: ok in {time.monotonic() - start:.0f} s", flush=True)
+                    print(f"{name}: ok in {time.monotonic() - start:.0f} s, {found}", flush=True)
     return 1 if failed else 0
 
 

@@ -91,6 +91,20 @@ def test_a_second_process_is_told_who_holds_the_device(
     devices.DeviceLock(0, "next.gguf").release()
 
 
+def test_a_device_is_locked_whatever_the_process_calls_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ray and others show each worker one GPU, which is its number 0."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    lock = devices.DeviceLock(0, "one.gguf")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    devices.DeviceLock(0, "two.gguf").release()
+    with pytest.raises(DeviceBusyError):
+        devices.DeviceLock(1, "three.gguf")
+    lock.release()
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_does_not_keep_the_lock(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

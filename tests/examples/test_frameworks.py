@@ -51,6 +51,9 @@ def each(names: set[str]) -> list[Any]:
     return [pytest.param(name, marks=marks[name]) for name in sorted(names)]
 
 
+# EngineStats.summary(): rows per step, prompt tokens reused.
+COUNTERS = r"\d+ steps \(\d+ of several agents\), ([\d.]+) rows per step, (\d+) prompt tokens"
+
 EXAMPLES = {name.partition(",")[0] for name in RIGHT}
 
 
@@ -87,6 +90,12 @@ def finish(process: subprocess.Popen[str], timeout: float = 200) -> str:
     return said
 
 
+def assert_shared(counters: tuple[str, str]) -> None:
+    rows_per_step, reused = counters
+    assert float(rows_per_step) > 1
+    assert int(reused) > 0
+
+
 def missing(said: str, name: str) -> list[str]:
     return [pattern for pattern in RIGHT[name] if not re.search(pattern, said)]
 
@@ -107,10 +116,8 @@ def outputs(root, tmp_path_factory):
 @pytest.mark.parametrize("name", each(EXAMPLES))
 def test_its_agents_share_steps_and_prompts(outputs, name):
     said = outputs(name)
-    found = re.search(r"(\d+) steps, ([\d.]+) rows per step, (\d+) prompt tokens reused", said)
-    assert found, said
-    assert float(found[2]) > 1
-    assert int(found[3]) > 0
+    (counters,) = re.findall(COUNTERS, said)
+    assert_shared(counters)
 
 
 @pytest.mark.parametrize("name", each(set(RIGHT)))
@@ -134,8 +141,8 @@ def test_two_at_once_on_one_server_finish_both(root, tmp_path):
         stats = server.stats()
     for name, output in zip(names, said, strict=True):
         assert name in WAITING or not missing(output, name), output
-    assert stats["shared_steps"] > 0
-    assert stats["running"] == stats["waiting"] == 0
+    assert stats.shared_steps > 0
+    assert stats.running == stats.waiting == 0
 
 
 @pytest.mark.soak  # the proxy's packages and its start take longer than all the others
@@ -144,7 +151,21 @@ def test_a_proxy_keeps_each_conversation_on_one_of_two_servers(root, tmp_path):
     kept = re.findall(r"^conversation-\d: (http://\S+) \((\d+) cached\)$", said, re.M)
     assert len(kept) == 4, said
     assert all(int(cached) > 0 for _, cached in kept)
-    assert len(re.findall(r"\d+ steps, [\d.]+ rows per step", said)) == 2
+    assert len(re.findall(COUNTERS, said)) == 2
+
+
+@pytest.mark.soak  # a cluster of its own
+def test_ray_sends_each_crew_to_the_replica_that_knows_its_prompt(root, tmp_path):
+    said = finish(start("ray_serve", root, tmp_path), timeout=390)
+    agents = re.findall(r"^(\w+): replica (\w+) \((\d+) cached\)$", said, re.M)
+    assert len(agents) == 6, said
+    assert all(int(cached) > 0 for *_, cached in agents)
+    assert len({replica for _, replica, _ in agents}) == 2
+    assert len({(crew, replica) for crew, replica, _ in agents}) == 2
+    replicas = re.findall(rf"^replica \w+: {COUNTERS}", said, re.M)
+    assert len(replicas) == 2, said
+    for counters in replicas:
+        assert_shared(counters)
 
 
 def test_a_server_that_cannot_start_says_why():
