@@ -43,8 +43,8 @@ for adapter, extra in (("langchain_openjet", "langchain"), ("litellm_openjet", "
         assert f"openjet-provider[{extra}]" in str(error), error
     else:
         raise SystemExit(f"{adapter} was imported without its framework")
-for command, extra in (("serve", "server"), ("top", "monitor"), ("pull qwen3.8-27b", "pull")):
-    openjet = [sys.executable, "-I", "-m", "openjet_provider.cli", *command.split()]
+for command, extra in (("serve", "server"), ("top", "monitor")):
+    openjet = [sys.executable, "-I", "-m", "openjet_provider.cli", command]
     done = subprocess.run(openjet, capture_output=True, text=True, timeout=120)
     assert done.returncode, command
     assert f"openjet-provider[{extra}]" in done.stderr, done.stderr
