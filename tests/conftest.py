@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# `test` repeats the same examples on every run; `make soak` asks for the larger profile.
-settings.register_profile("test", derandomize=True, deadline=None, database=None, max_examples=50)
-settings.register_profile("soak", derandomize=True, deadline=None, database=None, max_examples=2000)
+# Nothing may reach a network, and these are read when their libraries are imported.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+
+# `test` repeats the same examples on every run; `make soak` asks for the larger profile. How fast
+# the machine makes them is no fault.
+for name, count in (("test", 50), ("soak", 2000)):
+    settings.register_profile(
+        name,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        max_examples=count,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile("test")
 
 
@@ -30,11 +45,26 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_engine_stays_open() -> Iterator[None]:
+    """Adapters that nobody holds any more release their engine: other modules open it their own
+    way."""
+    yield
+    wait_for_dropped()
+
+
+def wait_for_dropped() -> None:
+    """Until the engines of dropped adapters are closed."""
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "openjet-close":
+            thread.join(60)
+            assert not thread.is_alive()
+
+
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A developer's OPENJET_* settings must not steer the tests; nothing may reach a network."""
+    """A developer's OPENJET_* settings must not steer the tests."""
     for name in os.environ:
         if name.startswith("OPENJET_") and name != "OPENJET_WERROR":
             monkeypatch.delenv(name)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")

@@ -13,7 +13,8 @@ import pytest
 from openjet_provider.engine import Engine
 from openjet_provider.errors import EngineClosedError, InvalidRequestError
 from openjet_provider.handles import Handles
-from tests.integrations.conftest import script_options, wait_for_dropped
+from tests.conftest import wait_for_dropped
+from tests.integrations.conftest import script_options
 
 
 def test_many_threads_open_one_engine(scripted):
@@ -81,7 +82,7 @@ def test_the_last_one_dropped_releases_the_engine():
 def test_dropped_inside_a_cycle_while_engines_open_and_close():
     """The collector runs anywhere, also inside the registry's lock: nothing may wait on itself."""
     options = script_options()
-    for _ in range(20):
+    for _ in range(5):
         handles = Handles()
         handles.get("openjet-tiny", options)
         cycle = [handles]
