@@ -42,7 +42,7 @@ SCRIPT = (
     ScriptRule(
         match="Alive?", reply="</think>\n\n<tool_call>\n<function=ping>\n</function>\n</tool_call>"
     ),
-    ScriptRule(match="slowly", reply=THOUGHT + "one two three four five " * 400, delay_s=0.01),
+    ScriptRule(match="slowly", reply=THOUGHT + "one two three four five " * 400, delay_s=0.02),
     ScriptRule(match="in a while", reply=f"{THOUGHT}{ANSWER}", delay_s=0.05),
     ScriptRule(match="break down", reply=THOUGHT + ANSWER, fault_after=8),
     ScriptRule(match="2+2=", reply="4. And 3+3=6."),

@@ -21,7 +21,7 @@ import pytest
 from openjet_provider.engine import Engine, ScriptRule
 from tests.server.conftest import live
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 COMMAND = "echo hello > hello.txt"
 TASK = f"Run `{COMMAND}`"
@@ -56,7 +56,7 @@ def run_agent(name: str, arguments: list[str], folder: Path, **environment: str)
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=500,
     )
     assert done.returncode == 0, done.stdout
     assert (folder / "work" / "hello.txt").exists(), done.stdout

@@ -88,6 +88,7 @@ def test_anthropics_any(tiny: str) -> None:
     with anthropic.Anthropic(base_url=tiny, api_key="unused", max_retries=0) as client:
         answer = client.messages.create(
             **say("Hello!", model=MODEL, max_tokens=300),
+            extra_body={"temperature": 0},
             tools=[ANTHROPIC_WEATHER],
             tool_choice={"type": "any"},
         )

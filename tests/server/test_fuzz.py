@@ -91,14 +91,14 @@ def bodies(fields: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def client(engine: Engine) -> Iterator[httpx.Client]:
-    with live(engine, request_timeout=5) as url, httpx.Client(base_url=url) as made:
+    with live(engine, request_timeout=5) as url, httpx.Client(base_url=url, timeout=60) as made:
         yield made
 
 
 @pytest.mark.parametrize(
     "operation", [op for op in OPERATIONS if op.body], ids=lambda operation: operation.path
 )
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_body(client: httpx.Client, operation: Any, data: st.DataObject) -> None:
     body = data.draw(bodies(operation.body.model_fields) | JSON)
@@ -113,7 +113,7 @@ def test_any_body(client: httpx.Client, operation: Any, data: st.DataObject) -> 
 
 
 async def test_afterwards_all_is_well(client: httpx.Client, engine: Engine) -> None:
-    for _ in range(200):
+    for _ in range(2000):
         if engine.stats().running + engine.stats().waiting == 0:
             break
         await asyncio.sleep(0.01)

@@ -19,7 +19,7 @@ from tests.server.conftest import Connect, events, live, say
 from tests.server.script import ANSWER, MODEL, THOUGHT
 
 CHAT = "/v1/chat/completions"
-SLOW = ScriptRule(reply=THOUGHT + "one two three four five " * 400, delay_s=0.01)
+SLOW = ScriptRule(reply=THOUGHT + "one two three four five " * 400, delay_s=0.02)
 
 
 # --- keys and origins -----------------------------------------------------------------------------
@@ -96,7 +96,7 @@ async def test_bodies_have_a_limit(connect: Connect) -> None:
 def test_a_body_that_does_not_come(engine: Engine) -> None:
     with live(engine, read_timeout=0.2) as url:
         host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=5) as connection:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
             head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{"
             connection.sendall(head.encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 408")
@@ -107,29 +107,29 @@ def test_a_head_that_does_not_end(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, before: bytes
 ) -> None:
     """Neither as the first request nor behind another one, however busily it is sent."""
-    monkeypatch.setattr(BoundedProtocol, "head_timeout", 0.3)
+    monkeypatch.setattr(BoundedProtocol, "head_timeout", 1.0)
     with live(engine) as url:
         host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=5) as connection:
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
             if before:
                 connection.sendall(before)
                 assert connection.recv(10_000).startswith(b"HTTP/1.1 200")
             started = time.monotonic()
             with contextlib.suppress(ConnectionError):
-                while time.monotonic() < started + 5:
+                while time.monotonic() < started + 60:
                     connection.sendall(b"G")
                     time.sleep(0.02)
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < 50
 
 
 def test_an_answer_may_take_longer_than_a_head(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BoundedProtocol, "head_timeout", 0.1)
+    monkeypatch.setattr(BoundedProtocol, "head_timeout", 1.0)
     with live(engine) as url:
-        answer = httpx.post(url + CHAT, json=say("in a while"))
-        assert answer.elapsed.total_seconds() > 0.2
-        assert answer.json()["choices"][0]["message"]["content"] == ANSWER
+        answer = httpx.post(url + CHAT, json=say("slowly", max_tokens=150), timeout=60)
+        assert answer.elapsed.total_seconds() > 1.2
+        assert answer.json()["choices"][0]["finish_reason"] == "length"
 
 
 async def test_unknown_paths_and_methods(client: httpx.AsyncClient) -> None:
@@ -164,7 +164,7 @@ async def test_an_unexpected_error_is_not_shown(
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 15
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
@@ -176,8 +176,7 @@ async def test_a_full_queue_is_429_with_retry_after(connect: Connect) -> None:
         client = connect(small)
         running = []
         for i in range(3):
-            body = say(f"{i}", max_tokens=200)
-            running.append(asyncio.ensure_future(client.post(CHAT, json=body)))
+            running.append(asyncio.ensure_future(client.post(CHAT, json=say(f"{i}"))))
             await _until(lambda: small.stats().running == 1)  # the first is no longer waiting
         await _until(lambda: small.stats().waiting == 2)
         response = await client.post(CHAT, json=say("one too many"))
@@ -193,7 +192,7 @@ async def test_a_full_queue_is_429_with_retry_after(connect: Connect) -> None:
 
 async def test_open_requests_have_a_limit(connect: Connect, engine: Engine) -> None:
     client = connect(max_requests=1)
-    running = asyncio.ensure_future(client.post(CHAT, json=say("slowly", max_tokens=300)))
+    running = asyncio.ensure_future(client.post(CHAT, json=say("slowly")))
     await _until(lambda: engine.stats().running == 1)
     assert (await client.get("/v1/models")).status_code == 429
     assert (await client.get("/health")).status_code == 200
@@ -217,9 +216,9 @@ async def test_many_at_once(client: httpx.AsyncClient) -> None:
 
 
 async def test_streams_in_real_time(url: str) -> None:
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         times = []
-        body = say("slowly", stream=True, max_tokens=100)
+        body = say("slowly", stream=True, max_tokens=200)
         async with client.stream("POST", CHAT, json=body) as response:
             async for line in response.aiter_lines():
                 if '"content":"' in line:
@@ -232,7 +231,7 @@ async def test_streams_in_real_time(url: str) -> None:
 async def test_a_client_that_leaves_ends_its_request(
     url: str, engine: Engine, idle: Callable[[], None], stream: bool
 ) -> None:
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         request = asyncio.ensure_future(client.post(CHAT, json=say("slowly", stream=stream)))
         await _until(lambda: engine.stats().running == 1)
         request.cancel()
@@ -243,7 +242,7 @@ async def test_a_client_that_leaves_ends_its_request(
 async def test_a_client_that_leaves_the_queue(connect: Connect) -> None:
     options = {"agents": 1, "script": (SLOW, ScriptRule(reply="x")), "context": 4096}
     with Engine(MODEL, backend="scripted", **options) as small, live(small) as url:
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             first = asyncio.ensure_future(client.post(CHAT, json=say("a")))
             await _until(lambda: small.stats().running == 1)
             second = asyncio.ensure_future(client.post(CHAT, json=say("b", stream=True)))
@@ -293,9 +292,9 @@ def test_a_client_that_does_not_read(engine: Engine, idle: Callable[[], None]) -
         body = json.dumps(say("slowly", stream=True)).encode()
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-            connection.settimeout(5)
+            connection.settimeout(60)
             connection.connect((host, int(port)))
             head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
-            assert httpx.post(url + CHAT, json=say("Hello")).status_code == 200
+            assert httpx.post(url + CHAT, json=say("Hello"), timeout=60).status_code == 200
         idle()

@@ -56,7 +56,7 @@ async def test_metrics_count_requests(client: httpx.AsyncClient) -> None:
 
 async def test_stats_tell_who_does_what(engine: Engine) -> None:
     with live(engine) as url:
-        async with httpx.AsyncClient(base_url=url) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             body = say("<note>\nslowly, please\nand more", stream=True)
             headers = {"x-openjet-client": "agent\x1b 1"}
             path = "/v1/chat/completions"
@@ -72,7 +72,7 @@ async def test_stats_tell_who_does_what(engine: Engine) -> None:
             assert seen["latest"].startswith("one two three")
             assert seen["tokens_per_second"] > 0
             assert seen["context_used"] == seen["prompt_tokens"] + seen["generated_tokens"]
-            for _ in range(100):
+            for _ in range(1000):
                 (seen,) = (await client.get("/v1/stats")).json()["conversations"]
                 if seen["phase"] == "idle":
                     break

@@ -47,4 +47,4 @@ def test_the_server_does_what_its_document_says(
     operation = document[path][method.upper()]
     assume(mode is schemathesis.GenerationMode.POSITIVE or operation.body or "{" in path)
     case = data.draw(operation.as_strategy(generation_mode=mode))
-    case.call_and_validate(checks=CHECKS, timeout=20)
+    case.call_and_validate(checks=CHECKS, timeout=60)
