@@ -65,23 +65,23 @@ def test_what_cannot_be_read_is_said(workspace: Workspace, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
+    ("code", "seconds", "says"),
     [
-        ("while True:\n    pass", "stopped after"),
-        ("import time\ntime.sleep(60)", "stopped after"),
-        ("x = 'a' * (1 << 31)", "MemoryError"),
-        ("while True:\n    print('a' * 10000)", "too much output"),
+        ("while True:\n    pass", 1, "stopped after"),
+        ("import time\ntime.sleep(600)", 1, "stopped after"),
+        ("x = 'a' * (1 << 31)", 60, "MemoryError"),
+        ("while True:\n    print('a' * 10000)", 60, "too much output"),
     ],
     ids=["busy", "asleep", "memory", "output"],
 )
 def test_runaway_code_is_stopped(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, code: str, says: str
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, code: str, seconds: int, says: str
 ) -> None:
-    monkeypatch.setattr(tasks, "TEST_SECONDS", 1)
+    monkeypatch.setattr(tasks, "TEST_SECONDS", seconds)
     workspace.store_code("triple.py", code)
     start = time.monotonic()
     output = workspace.run_all()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 100
     assert says in output
     assert len(output) <= SHOWN
 
@@ -90,11 +90,11 @@ def test_processes_that_the_code_started_end_with_it(workspace: Workspace) -> No
     workspace.store_code(
         "triple.py",
         "import subprocess\n"
-        "print('pid', subprocess.Popen(['sleep', '61']).pid)\n"
+        "print('pid', subprocess.Popen(['sleep', '601']).pid)\n"
         "def triple(n): return 3 * n",
     )
     pid = int(workspace.run_all().split("pid ")[1].split()[0])
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while _alive(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -47,13 +47,8 @@ def test_an_answer_without_text_has_no_pieces() -> None:
 
 
 def test_all_start_at_once() -> None:
-    def job() -> float:
-        now = time.perf_counter()
-        time.sleep(0.05)
-        return now
-
-    starts = together([job] * 8)
-    assert max(starts) - min(starts) < 0.05
+    everybody = threading.Barrier(8)
+    assert sorted(together([lambda: everybody.wait(60)] * 8)) == list(range(8))
 
 
 def test_the_first_error_is_raised() -> None:
@@ -73,14 +68,14 @@ def test_an_error_waits_for_nobody() -> None:
 
     start = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
-        together([lambda: released.wait(30), fail])
+        together([lambda: released.wait(100), fail])
     released.set()
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 90
 
 
 def test_results_keep_the_order_of_their_jobs() -> None:
     turn = threading.Event()
-    assert together([lambda: turn.wait(10), lambda: turn.set() or "second"]) == [True, "second"]
+    assert together([lambda: turn.wait(60), lambda: turn.set() or "second"]) == [True, "second"]
 
 
 def test_median_and_spread() -> None:

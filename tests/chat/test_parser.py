@@ -137,4 +137,4 @@ def test_time_grows_with_the_length(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text, parse_special=True)
     start = time.process_time()
     parse_ids(tokenizer, Output(text, TOOLS), [ids[i : i + 3] for i in range(0, len(ids), 3)])
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 50

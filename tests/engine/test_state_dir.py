@@ -16,7 +16,7 @@ import pytest
 
 from openjet_provider import defaults
 from openjet_provider._core import Core
-from openjet_provider.chat.types import ChatRequest
+from openjet_provider.chat.types import ChatRequest, Sampling
 from openjet_provider.engine import Engine, ScriptRule
 from openjet_provider.errors import InvalidRequestError
 from tests.engine.conftest import TINY
@@ -26,7 +26,7 @@ ANSWERS = (ScriptRule(reply="Let me see.\n</think>\n\nAll is well."),)
 
 
 def chat(engine: Engine, messages: list[dict[str, Any]], **options: Any) -> Any:
-    options.setdefault("max_tokens", 60)
+    options = {"max_tokens": 60, "sampling": Sampling(temperature=0), **options}
     return engine.chat(ChatRequest(messages=messages, **options)).result()
 
 
@@ -125,7 +125,7 @@ def test_an_engine_that_still_closes_is_waited_for(
     engine = Engine(TINY, backend="scripted", state_dir=tmp_path)
     thread = threading.Thread(target=engine.close)
     thread.start()
-    assert closing.wait(10)
+    assert closing.wait(60)
     Engine(TINY, backend="scripted", state_dir=tmp_path).close()
     thread.join()
 
