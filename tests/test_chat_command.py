@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import pty
@@ -21,7 +22,7 @@ from openjet_provider.engine import Engine, ScriptRule
 
 THOUGHT = "Hm.\n</think>\n\n"
 SCRIPT = (
-    ScriptRule(match="slowly", reply=THOUGHT + "one two three " * 300, delay_s=0.02),
+    ScriptRule(match="slowly", reply=THOUGHT + "one two three " * 300, delay_s=0.05),
     ScriptRule(match="my name", reply=THOUGHT + "You are Ada."),
     ScriptRule(match="hello", reply=THOUGHT + "Hello!"),
     ScriptRule(match="", reply=THOUGHT + "What?"),
@@ -94,8 +95,8 @@ class Terminal:
         os.close(theirs)
         self.seen = ""
 
-    def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 20
+    def wait_for(self, text: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
         while text not in self.seen:
             left = deadline - time.monotonic()
             assert left > 0, self.seen
@@ -110,8 +111,17 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def interrupt(self) -> None:
-        time.sleep(0.2)  # the prompt is shown a moment before it is read from
         self.process.send_signal(signal.SIGINT)
+
+    def interrupt_prompt(self, text: str) -> None:
+        """Until it says `text`: the prompt is shown a moment before it is read from, and a signal
+        in between is seen with the next one."""
+        for _ in range(10):
+            time.sleep(0.2)
+            self.interrupt()
+            with contextlib.suppress(AssertionError):
+                return self.wait_for(text, 5)
+        raise AssertionError(self.seen)
 
     def close(self) -> None:
         self.process.kill()
@@ -133,8 +143,7 @@ def test_ctrl_c_stops_the_answer_and_then_leaves(root: Path) -> None:
         terminal.type("hello\n")
         terminal.wait_for("Hello!")
         terminal.wait_for("> ")
-        terminal.interrupt()
-        terminal.wait_for("left")
-        assert terminal.process.wait(10) == 0
+        terminal.interrupt_prompt("left")
+        assert terminal.process.wait(60) == 0
     finally:
         terminal.close()

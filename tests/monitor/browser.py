@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-_LIMIT_S = 30.0
+_LIMIT_S = 60.0
 
 
 class Page:
@@ -80,7 +80,7 @@ class Page:
         found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
         return found["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 15.0) -> Any:
+    def wait(self, script: str, seconds: float = 60.0) -> Any:
         """The first true value of an expression."""
         deadline = time.monotonic() + seconds
         while not (found := self.value(script)):

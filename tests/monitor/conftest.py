@@ -17,7 +17,7 @@ CALL = "<tool_call>\n<function=ping>\n</function>\n</tool_call>"
 PING: dict[str, Any] = {"type": "function", "function": {"name": "ping", "parameters": {}}}
 SCRIPT = (
     ScriptRule(match="ping", reply=f"I ping.\n</think>\n\n{CALL}"),
-    ScriptRule(match="slowly", reply="</think>\n\n" + "one two three " * 600, delay_s=0.02),
+    ScriptRule(match="slowly", reply="</think>\n\n" + "one two three " * 600, delay_s=0.05),
     ScriptRule(reply="I answer.\n</think>\n\nDone."),
 )
 

@@ -22,7 +22,8 @@ needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not ins
 
 def first_events(url: str, count: int, headers: dict[str, str] | None = None) -> list[dict]:
     found = []
-    with httpx.stream("GET", f"{url}{STREAM}?interval=0.1", headers=headers) as response:
+    asked = {"interval": 0.1}
+    with httpx.stream("GET", url + STREAM, params=asked, headers=headers, timeout=60) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         for line in response.iter_lines():
             if line:
@@ -58,12 +59,14 @@ def test_streams_end_with_the_server(engine: Engine) -> None:
         server = contextlib.ExitStack()
         url = server.enter_context(serving(engine))
         stack.callback(server.close)
-        response = stack.enter_context(httpx.stream("GET", f"{url}{STREAM}?interval=60"))
+        response = stack.enter_context(
+            httpx.stream("GET", f"{url}{STREAM}?interval=60", timeout=100)
+        )
         lines = response.iter_lines()
         assert next(lines).startswith("data: ")
         start = time.monotonic()
         server.close()
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
         assert list(lines) == [""]
 
 
@@ -88,9 +91,13 @@ def test_a_key_guards_the_statistics_and_not_the_page(engine: Engine) -> None:
 
 
 @needs_browser
-def test_in_a_browser(engine: Engine, url: str, agents: None, tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+def test_in_a_browser(
+    engine: Engine, url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Every agent has its row, texts stay texts, a line is drawn, a key is asked for."""
     with browser(tmp_path / "profile") as page:
+        request.getfixturevalue("agents")  # now: the writer does not write for ever
         page.look(1200, 900)
         page.open(url)
         page.wait("document.querySelectorAll('#agents tr.agent').length === 3")

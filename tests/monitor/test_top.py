@@ -108,7 +108,7 @@ def test_agents_on_tasks(capsys: pytest.CaptureFixture[str]) -> None:
 def test_agents_are_stopped_in_time(capsys: pytest.CaptureFixture[str]) -> None:
     start = time.monotonic()
     assert cli.main(["top", "--run", "2", "--seconds", "0"]) == 0
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 100
     assert "of 2 solved" in capsys.readouterr().out
 
 
@@ -124,7 +124,7 @@ class Terminal:
 
     def wait_for(self, *parts: str) -> str:
         """The screen, once all of these are on it."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while not all(part in (seen := self._tmux("capture-pane", "-p").stdout) for part in parts):
             assert time.monotonic() < deadline, seen
             time.sleep(0.1)
@@ -133,7 +133,7 @@ class Terminal:
     def leave(self) -> None:
         """Ctrl-C ends it."""
         self._tmux("send-keys", "C-c")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while self._tmux("has-session").returncode == 0:
             assert time.monotonic() < deadline
             time.sleep(0.05)
