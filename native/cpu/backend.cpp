@@ -16,6 +16,10 @@ namespace {
 // bytes: files of other versions are ignored.
 constexpr uint32_t kStateVersion = 2;
 
+// Of states and pages, resident before the first step: all of a small model's, whose steps are
+// shorter than what first writes take.
+constexpr size_t kTouchedBytes = size_t{128} << 20;
+
 // What the kernels' loops rely on.
 void check_shape(const Model& model) {
     const Hparams& h = model.hparams;
@@ -72,6 +76,7 @@ CpuBackend::CpuBackend(const Model& model, const oj_backend_options& options)
       kv_(KvCodec(static_cast<oj_kv_codec>(options.kv_codec), model.hparams.head_dim),
           weights_.n_kv_layers, model.hparams.n_kv_heads, options.n_pages),
       frequencies_(rope_frequencies(model.hparams)),
+      logits_(offset(options.n_slots * (OJ_MAX_DRAFTS + 1), model.hparams.n_vocab), "logits"),
       draft_hidden_(offset(options.n_slots, model.hparams.n_embd), "scratch"),
       draft_logits_(offset(options.n_slots, model.hparams.n_vocab), "scratch"),
       head_logits_(options.n_slots * weights_.draft_ids.size(), "scratch"),
@@ -82,6 +87,9 @@ CpuBackend::CpuBackend(const Model& model, const oj_backend_options& options)
       sample_bins_(offset(pool_.threads(), kSelectBins), "scratch") {
     std::fill_n(draft_logits_.data(), weights_.draft_ids.empty() ? 0 : draft_logits_.size(),
                 -INFINITY);
+    size_t budget = kTouchedBytes;
+    states_.touch(&budget);
+    kv_.touch(&budget);
 }
 
 Machine CpuBackend::machine() {

@@ -69,7 +69,7 @@ private:
     std::vector<double> frequencies_;
 
     std::vector<int> logit_rows_;  // of each row of the step: its row in logits_, or -1
-    Pages<float> logits_;          // grows to what a step asks for
+    Pages<float> logits_;          // of the rows that are sampled; grows if all are kept
     Pages<float> draft_hidden_;    // [n_slots][n_embd]
     Pages<float> draft_logits_;    // [n_slots][n_vocab] of one depth
     Pages<float> head_logits_;     // [n_slots][weights_.draft_ids.size()]: those before

@@ -31,6 +31,7 @@ public:
     }
 
     uint8_t* page_data(int i) const { return memory_.data() + i * page_bytes_; }
+    void touch(size_t* budget) const { memory_.touch(budget); }  // see Pages
     void copy(int from, int to) { std::memcpy(page_data(to), page_data(from), page_bytes_); }
 
     const KvCodec codec;

@@ -91,6 +91,12 @@ public:
         std::memcpy(slot_state(slot), snapshot_data(snapshot), bytes());
     }
 
+    void touch(size_t* budget) const {  // see Pages
+        slots_.touch(budget);
+        records_.touch(budget);
+        snapshots_.touch(budget);
+    }
+
     float* snapshot_data(int i) const { return snapshots_.data() + i * layout_.floats(); }
     size_t bytes() const { return layout_.floats() * sizeof(float); }
 

@@ -50,7 +50,7 @@ oj_saved Engine::save(const std::vector<int32_t>& tokens, const std::string& nam
     }
     std::vector<std::string> removed;
     try {
-        removed = folder.write(name, saved);
+        removed = folder.write(name, saved, folder.now_ns());
     } catch (const Error& error) {  // not to be mistaken for the model's file
         throw Error(error.code() == OJ_ERR_IO ? OJ_ERR_INVALID : error.code(), error.what());
     }
@@ -70,13 +70,25 @@ oj_saved Engine::restore(const std::string& name, std::vector<int32_t>* tokens) 
     *tokens = saved.tokens;
     const oj_saved restored{static_cast<int32_t>(saved.tokens.size()),
                             static_cast<int64_t>(state_file_bytes(folder.format(), saved))};
-    between_steps([&] { store_->add(std::move(saved)); });
+    uint64_t id = 0;
+    between_steps([&] { id = store_->add(std::move(saved)); });
+    // Where host memory has no room, it is being written to a file of the engine's own.
+    for (auto fate = PrefixStore::Fetch::later; fate == PrefixStore::Fetch::later;) {
+        between_steps([&] { fate = store_->fate_of(id); });
+        if (fate == PrefixStore::Fetch::later) std::this_thread::sleep_for(kRetry);
+        if (fate != PrefixStore::Fetch::lost) continue;
+        throw Error(OJ_ERR_MEMORY, "no room to keep " + name + ", of " +
+                                       std::to_string(restored.n_bytes) +
+                                       " bytes; raise host_cache or state_bytes");
+    }
     return restored;
 }
 
 int32_t Engine::erase(const std::vector<int32_t>& tokens) {
     int32_t n_erased = 0;
-    between_steps([&] { n_erased = runner_.erase(tokens); });
+    std::future<void> removed;
+    between_steps([&] { n_erased = runner_.erase(tokens, &removed); });
+    if (removed.valid()) removed.wait();
     return n_erased;
 }
 

@@ -146,23 +146,26 @@ void PrefixStore::start_load(const Kept& kept, size_t state) {
     // What is being written goes on first, however long it takes.
     const auto started = std::make_shared<std::atomic<int64_t>>(now_us() + kQueuedUs);
     loads_.push_back({kept.id, length, started, now_us(), false, std::nullopt});
-    worker_->post_first([this, id = kept.id, length, started, name = kept.file,
-                         tokens = Tokens(first, first + length)]() -> Worker::Result {
-        *started = now_us();
-        std::optional<SpilledPrefix> prefix;
-        try {
-            prefix = read_prefix(directory_->open(name), tokens);
-        } catch (const std::exception& error) {
-            note_(std::string("ignored: ") + error.what());
+    const auto done = [this, id = kept.id, length](std::optional<SpilledPrefix> prefix) {
+        for (Load& load : loads_) {
+            if (load.id != id || load.length != length) continue;
+            load.done = true;
+            load.prefix = std::move(prefix);
         }
-        return [this, id, length, prefix = std::move(prefix)] {
-            for (Load& load : loads_) {
-                if (load.id != id || load.length != length) continue;
-                load.done = true;
-                load.prefix = prefix;
+    };
+    worker_->post_first(
+        [this, done, started, name = kept.file,
+         tokens = Tokens(first, first + length)]() -> Worker::Result {
+            *started = now_us();
+            try {
+                const SpilledPrefix prefix = read_prefix(directory_->open(name), tokens);
+                return [done, prefix] { done(prefix); };
+            } catch (const std::exception& error) {
+                note_(std::string("ignored: ") + error.what());
+                throw;
             }
-        };
-    });
+        },
+        [done] { done(std::nullopt); });
 }
 
 // ---------------------------------------------------------------- keeping
@@ -228,18 +231,35 @@ bool PrefixStore::has_room(const Kept& kept, int32_t length) {
     return *used_ + lacked <= limit();
 }
 
-void PrefixStore::add(SavedConversation conversation) {
+uint64_t PrefixStore::add(SavedConversation conversation) {
     collect();
     const auto length = static_cast<int32_t>(conversation.tokens.size());
     const Place known =
         find(conversation.tokens, hash_prefixes(conversation.tokens), length, length);
-    if (known.kept && known.kept->in_memory()) return use(*known.kept);
+    if (known.kept && known.kept->in_memory()) {
+        use(*known.kept);
+        return known.kept->id;
+    }
     for (SavedState& state : conversation.states)
         state.bytes = counted(std::move(state.bytes), format_.state_bytes);
     for (StateBytes& page : conversation.pages)
         page = counted(std::move(page), format_.page_bytes);
-    use(insert(std::move(conversation)));
+    const uint64_t id = insert(std::move(conversation)).id;
     shrink();
+    return id;
+}
+
+PrefixStore::Fetch PrefixStore::fate_of(uint64_t id) {
+    collect();
+    const Kept* kept = with_id(id);
+    if (!kept) return Fetch::lost;
+    return kept->writing ? Fetch::later : Fetch::ready;
+}
+
+PrefixStore::Kept* PrefixStore::with_id(uint64_t id) const {
+    const auto found =
+        std::find_if(kept_.begin(), kept_.end(), [&](const auto& kept) { return kept->id == id; });
+    return found == kept_.end() ? nullptr : found->get();
 }
 
 PrefixStore::Kept& PrefixStore::insert(SavedConversation conversation) {
@@ -330,7 +350,21 @@ StateBytes PrefixStore::take(size_t n, const std::function<void(uint8_t*)>& fill
 
 void PrefixStore::use(Kept& kept) {
     kept.last_use = tick();
-    if (!kept.file.empty()) directory_->touch(kept.file);
+    if (kept.file.empty()) return;
+    with_files([this, file = kept.file, used_ns = directory_->now_ns()] {
+        directory_->touch(file, used_ns);
+    });
+}
+
+// By the store's thread while there is one: the disk may take its time.
+void PrefixStore::with_files(std::function<void()> work) {
+    if (!worker_) return work();
+    worker_->post(
+        [work = std::move(work)]() -> Worker::Result {
+            work();
+            return [] {};
+        },
+        [] {});
 }
 
 uint64_t PrefixStore::tick() {
@@ -349,9 +383,10 @@ void PrefixStore::release_bytes(Kept& kept) {
         state.bytes = nullptr;
 }
 
-int32_t PrefixStore::erase(const Tokens& tokens, const Hashes& hashes) {
+PrefixStore::Erased PrefixStore::erase(const Tokens& tokens, const Hashes& hashes) {
     collect();
     int32_t longest = 0;
+    std::vector<std::string> files;
     for (size_t i = kept_.size(); i-- > 0;) {
         const Kept& kept = *kept_[i];
         int32_t found = 0;
@@ -363,10 +398,17 @@ int32_t PrefixStore::erase(const Tokens& tokens, const Hashes& hashes) {
         }
         if (found == 0) continue;
         longest = std::max(longest, found);
-        if (!kept.file.empty()) directory_->remove(kept.file);
+        if (!kept.file.empty()) files.push_back(kept.file);
+        if (kept.writing) files.push_back(name_of(kept));
         drop(kept.id);
     }
-    return longest;
+    const auto removed = std::make_shared<std::promise<void>>();
+    with_files([this, files, removed] {
+        for (const std::string& file : files)
+            directory_->remove(file);
+        removed->set_value();
+    });
+    return {longest, removed->get_future()};
 }
 
 // ---------------------------------------------------------------- files
@@ -397,11 +439,15 @@ void PrefixStore::shrink(int64_t n_bytes, const Kept* spared) {
     }
 }
 
+std::string PrefixStore::name_of(const Kept& kept) {
+    return StateDirectory::own_name(kept.hashes.back());
+}
+
 // By the store's thread while there is one. What cannot be written is dropped.
 void PrefixStore::write(Kept& kept) {
-    const std::string name = StateDirectory::own_name(kept.hashes.back());
+    const std::string name = name_of(kept);
     if (closing()) closing_ns_ -= 1000;
-    const int64_t used_ns = closing() ? closing_ns_ : StateDirectory::wall_ns();
+    const int64_t used_ns = closing() ? closing_ns_ : directory_->now_ns();
     Worker::Job job = [this, id = kept.id, changes = kept.changes, old = kept.file, name, used_ns,
                        saved = kept.saved]() mutable -> Worker::Result {
         try {
@@ -410,18 +456,19 @@ void PrefixStore::write(Kept& kept) {
             return [this, id, changes, name, removed] { written(id, changes, name, removed); };
         } catch (const std::exception& error) {
             note_(std::string("a conversation is not kept: ") + error.what());
-            return [this, id] {
-                retry_us_ = now_us() + kRetryUs;
-                drop(id);
-            };
+            throw;
         }
+    };
+    const Worker::Result failed = [this, id = kept.id] {
+        retry_us_ = now_us() + kRetryUs;
+        drop(id);
     };
     if (worker_) {
         kept.writing = true;
-        worker_->post(std::move(job));
+        worker_->post(std::move(job), failed);
         return;
     }
-    const Worker::Result result = job();
+    const Worker::Result result = Worker::result_of(job, failed);
     job = nullptr;  // which holds the bytes
     result();
 }
@@ -430,12 +477,17 @@ void PrefixStore::written(uint64_t id, uint64_t changes, const std::string& file
                           const std::vector<std::string>& removed) {
     forget_files(removed);
     forget_files({file});  // what it replaced
-    const auto kept = std::find_if(kept_.begin(), kept_.end(),
-                                   [&](const auto& other) { return other->id == id; });
-    if (kept == kept_.end()) return directory_->remove(file);  // it was erased meanwhile
-    (*kept)->writing = false;
-    (*kept)->file = file;
-    if ((*kept)->changes == changes) release_bytes(**kept);
+    Kept* kept = with_id(id);
+    if (!kept) {  // it was erased meanwhile, and may be on its way again
+        const bool is_replaced = std::any_of(kept_.begin(), kept_.end(), [&](const auto& other) {
+            return other->writing && name_of(*other) == file;
+        });
+        if (!is_replaced) with_files([this, file] { directory_->remove(file); });
+        return;
+    }
+    kept->writing = false;
+    kept->file = file;
+    if (kept->changes == changes) release_bytes(*kept);
 }
 
 void PrefixStore::forget_files(const std::vector<std::string>& names) {
@@ -462,7 +514,7 @@ void PrefixStore::finish_thread() {
     collect();
     worker_ = nullptr;
     clock_ += uint64_t{1} << 32;  // counts down now
-    closing_ns_ = StateDirectory::wall_ns();
+    if (directory_) closing_ns_ = directory_->now_ns();
 }
 
 void PrefixStore::flush() {
@@ -474,9 +526,7 @@ void PrefixStore::flush() {
     }
     std::sort(left.rbegin(), left.rend());
     for (const auto& [_, id] : left) {
-        const auto found = std::find_if(kept_.begin(), kept_.end(),
-                                        [id = id](const auto& kept) { return kept->id == id; });
-        if (found != kept_.end()) write(**found);
+        if (Kept* kept = with_id(id)) write(*kept);
     }
 }
 

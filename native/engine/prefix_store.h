@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,8 +48,8 @@ public:
 
     // Keeps the whole of `tokens`, unless it is kept already. Takes only the bytes it lacks.
     void put(const Tokens& tokens, bool shared, PrefixSource& source);
-    // Keeps a whole conversation whose bytes are at hand.
-    void add(SavedConversation conversation);
+    // Keeps a whole conversation whose bytes are at hand. Returns its id, for fate_of().
+    uint64_t add(SavedConversation conversation);
 
     // The longest kept prefix of at most `limit` tokens; 0: there is none.
     int32_t longest(const Tokens& tokens, const Hashes& hashes, int32_t limit);
@@ -58,9 +59,15 @@ public:
     // file turned out to be unusable and is not kept any more.
     Fetch fetch(const Tokens& tokens, const Hashes& hashes, int32_t length, SpilledPrefix* out);
 
-    // Forgets the conversations that these tokens continue, files included. Returns the length of
-    // the longest prefix that was kept.
-    int32_t erase(const Tokens& tokens, const Hashes& hashes);
+    // later: it is being written to a file; lost: nothing keeps it any more.
+    Fetch fate_of(uint64_t id);
+
+    struct Erased {
+        int32_t length = 0;         // of the longest prefix that was kept
+        std::future<void> removed;  // files
+    };
+    // Forgets the conversations that these tokens continue, files included.
+    Erased erase(const Tokens& tokens, const Hashes& hashes);
 
     // These files of the directory are gone, or hold something else now.
     void forget_files(const std::vector<std::string>& names);
@@ -114,7 +121,9 @@ private:
     StateBytes counted(std::shared_ptr<const uint8_t[]> bytes, size_t n) const;
     StateBytes take(size_t n, const std::function<void(uint8_t*)>& fill) const;
     bool closing() const { return directory_ && !worker_; }
+    Kept* with_id(uint64_t id) const;  // NULL: none
     void use(Kept& kept);
+    void with_files(std::function<void()> work);
     uint64_t tick();
     void drop(uint64_t id);
     void release_bytes(Kept& kept);
@@ -123,6 +132,7 @@ private:
     int64_t limit() const;
     bool has_room(const Kept& kept, int32_t length);
     void shrink(int64_t n_bytes = 0, const Kept* spared = nullptr);
+    static std::string name_of(const Kept& kept);  // of the file it would be written to
     void write(Kept& kept);
     void written(uint64_t id, uint64_t changes, const std::string& file,
                  const std::vector<std::string>& removed);

@@ -36,6 +36,7 @@ bool Runner::step() {
     totals_.last_step_us = clock_() - start;
     totals_.step_us += totals_.last_step_us;
     commit();
+    committed_us_ = clock_();
     return true;
 }
 

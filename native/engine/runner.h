@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -66,10 +67,12 @@ public:
 
     // Everything stored, to the store. Everybody must have ended.
     void spill_all();
-    // The stored prefixes of these tokens; false: they are being read, ask again.
+    // What is stored of these tokens, here or in the store: the longest prefix, and those shorter
+    // ones that are here. False: it is being read, ask again.
     bool export_stored(const std::vector<int32_t>& tokens, SavedConversation* saved);
-    // Drops the conversation that these tokens are. Returns the length of what was stored of it.
-    int32_t erase(const std::vector<int32_t>& tokens);
+    // Drops the conversation that these tokens are. Returns the length of what was stored of it;
+    // `removed` is ready when no file has it any more.
+    int32_t erase(const std::vector<int32_t>& tokens, std::future<void>* removed);
 
 private:
     // the store (runner_store.cpp)
@@ -131,6 +134,7 @@ private:
     PrefixIndex index_;
     const std::function<int64_t()> clock_;
     StepCost cost_;
+    int64_t committed_us_ = 0;  // when the last step ended
 
     std::vector<std::unique_ptr<Conversation>> running_;  // in order of admission
     std::vector<std::unique_ptr<Conversation>> preempted_;

@@ -29,7 +29,8 @@ RowLimits Runner::row_limits() const {
         passes = std::max(passes, share.waiting == 1 ? share.ahead : 0);
     const double target_us =
         options_.step_target_us > 0 ? options_.step_target_us : options_.step_target * ordinary_us;
-    limits.spare_rows = cost_.spare_rows(target_us, passes);
+    const int64_t held_us = clock_() - committed_us_;  // admission is part of the pause
+    limits.spare_rows = cost_.spare_rows(target_us - static_cast<double>(held_us), passes);
     limits.min_prompt_rows = options_.min_prompt_rows;
     return limits;
 }
@@ -50,6 +51,7 @@ void Runner::plan_rows(Conversation& c, RowShare* share) {
         choose_drafts(c);
     }
     share->drafts = static_cast<int32_t>(c.drafts.size());
+    share->fixed = c.fixed_drafts ? share->drafts : 0;
     if (options_.backend.mtp) share->ahead = draft_depth(c, DraftKind::mtp, most_drafts(c, 2));
 }
 

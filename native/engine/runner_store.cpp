@@ -130,31 +130,45 @@ int32_t Runner::import(const std::vector<int32_t>& tokens, const std::vector<uin
 bool Runner::export_stored(const std::vector<int32_t>& tokens, SavedConversation* saved) {
     const std::vector<uint64_t> hashes = hash_prefixes(tokens);
     const auto limit = static_cast<int32_t>(tokens.size());
-    int32_t longest = index_.find(tokens, hashes, limit);
-    if (!bring_back(tokens, hashes, limit, &longest)) return false;
-    if (longest < 0) return true;
+    const int32_t entry = index_.find(tokens, hashes, limit);
+    const int32_t here = entry < 0 ? 0 : index_[entry].length;
     const oj_state_format format = backend_.state_format();
     const auto take = [](int64_t n, const std::function<void(uint8_t*)>& fill) -> StateBytes {
         std::shared_ptr<uint8_t[]> bytes(new uint8_t[static_cast<size_t>(n)]);
         fill(bytes.get());
         return bytes;
     };
-    saved->tokens = index_.tokens_of(longest);
-    for (int32_t page : index_[longest].pages)
-        saved->pages.push_back(
-            take(format.page_bytes, [&](uint8_t* out) { backend_.export_page(page, out); }));
-    for (int32_t entry : index_.prefixes_of(saved->tokens, hashes))
-        saved->states.push_back({index_[entry].length, index_[entry].shared,
-                                 take(format.snapshot_bytes, [&](uint8_t* out) {
-                                     backend_.export_snapshot(entry, out);
-                                 })});
+    SpilledPrefix spilled;
+    const int32_t length = std::max(here, spilled_length(tokens, hashes, limit));
+    if (length > here) {
+        const PrefixStore::Fetch fetch = store_->fetch(tokens, hashes, length, &spilled);
+        if (fetch != PrefixStore::Fetch::ready) return false;  // a lost one is not found again
+    }
+    saved->tokens.assign(tokens.begin(), tokens.begin() + length);
+    for (int32_t i : index_.prefixes_of(saved->tokens, hashes)) {
+        const auto fill = [&](uint8_t* out) { backend_.export_snapshot(i, out); };
+        saved->states.push_back(
+            {index_[i].length, index_[i].shared, take(format.snapshot_bytes, fill)});
+    }
+    if (length > here) {
+        saved->states.push_back({length, spilled.shared, spilled.state});
+        saved->pages = spilled.pages;
+    } else if (entry >= 0) {
+        for (int32_t page : index_[entry].pages) {
+            const auto fill = [&](uint8_t* out) { backend_.export_page(page, out); };
+            saved->pages.push_back(take(format.page_bytes, fill));
+        }
+    }
     return true;
 }
 
-int32_t Runner::erase(const std::vector<int32_t>& tokens) {
+int32_t Runner::erase(const std::vector<int32_t>& tokens, std::future<void>* removed) {
     const std::vector<uint64_t> hashes = hash_prefixes(tokens);
     const int32_t stored = index_.erase(tokens, hashes);
-    return store_ ? std::max(stored, store_->erase(tokens, hashes)) : stored;
+    if (!store_) return stored;
+    PrefixStore::Erased erased = store_->erase(tokens, hashes);
+    *removed = std::move(erased.removed);
+    return std::max(stored, erased.length);
 }
 
 }  // namespace oj

@@ -45,11 +45,17 @@ void share_rows(std::vector<RowShare>* shares, const RowLimits& limits) {
     for (size_t i : decoding)
         (*shares)[i].certain_rows = 1;
 
-    const int32_t for_drafts = rows - (reading.empty() ? 0 : limits.min_prompt_rows);
-    share_evenly(shares, decoding, for_drafts, &RowShare::drafts, &RowShare::draft_rows);
     int32_t drafts = 0;
-    for (size_t i : decoding)
-        drafts += (*shares)[i].draft_rows;
+    const auto share_drafts = [&](int32_t most, int32_t RowShare::* wanted) {
+        share_evenly(shares, decoding, most - drafts, wanted, &RowShare::draft_rows);
+        drafts = 0;
+        for (size_t i : decoding)
+            drafts += (*shares)[i].draft_rows;
+    };
+    const int32_t for_prompts = reading.empty() ? 0 : limits.min_prompt_rows;
+    share_drafts(rows - for_prompts, &RowShare::fixed);
+    const int32_t most = reading.empty() ? rows : std::min(rows, limits.spare_rows);
+    share_drafts(most - for_prompts, &RowShare::drafts);
 
     rows -= drafts;
     if (!decoding.empty()) {

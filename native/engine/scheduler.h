@@ -14,6 +14,7 @@ struct RowShare {
     int32_t waiting = 0;  // certain rows outstanding; 1: it decodes
     int32_t limit = 0;    // ... of which this step may take at most these
     int32_t drafts = 0;   // draft rows it would like; 0 while a prompt is read
+    int32_t fixed = 0;    // ... of which it gets these even where that makes a step dear
     int32_t ahead = 0;    // MTP drafts it would like to be proposed for the step after
 
     int32_t certain_rows = 0;  // out: 0 = it sits this step out
@@ -27,8 +28,9 @@ struct RowLimits {
     int32_t turn = 0;             // rotates who is served first
 };
 
-// Every conversation that decodes gets its row, then its drafts (evenly, while rows last); prompts
-// share what is left of limits.spare_rows (of max_rows when nobody decodes) in equal parts.
+// Every conversation that decodes gets its row, then its drafts, evenly, while rows last: of
+// limits.max_rows, beside prompts of limits.spare_rows. Prompts share what is left of these, or of
+// max_rows when nobody decodes, in equal parts.
 void share_rows(std::vector<RowShare>* shares, const RowLimits& limits);
 
 // A step that was computed, and how long it took.

@@ -23,7 +23,8 @@ constexpr char kSuffix[] = ".openjet";
 constexpr char kTemporary[] = ".openjet-tmp";
 constexpr char kLock[] = ".openjet-lock";
 constexpr size_t kMaxName = 200;
-constexpr int64_t kSecond = 1'000'000'000;  // ns
+constexpr int64_t kSecond = 1'000'000'000;      // ns
+constexpr int64_t kLastSecond = 9'000'000'000;  // after the epoch, that fits in ns
 
 bool starts_with(const std::string& text, const char* start) {
     return text.compare(0, std::strlen(start), start) == 0;
@@ -53,8 +54,9 @@ std::vector<Entry> list_files(const std::string& path) {
         struct stat info = {};
         const std::string file = path + "/" + item->d_name;
         if (lstat(file.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+        const int64_t second = std::clamp<int64_t>(info.st_mtim.tv_sec, 0, kLastSecond);
         files.push_back({item->d_name, static_cast<uint64_t>(info.st_size),
-                         int64_t{info.st_mtim.tv_sec} * kSecond + info.st_mtim.tv_nsec});
+                         second * kSecond + info.st_mtim.tv_nsec});
     }
     closedir(folder);
     std::sort(files.begin(), files.end(), [](const Entry& a, const Entry& b) {
@@ -108,6 +110,7 @@ StateDirectory::StateDirectory(const std::string& path, uint64_t max_bytes,
     }
     for (const Entry& file : list_files(path)) {  // of a process that was killed while it wrote
         if (ends_with(file.name, kTemporary)) remove(file.name);
+        if (is_own(file.name)) last_ns_ = file.used_ns;  // the last one's in the end
     }
     all.files.push_back(&lock_);
 }
@@ -163,14 +166,18 @@ std::vector<std::string> StateDirectory::write(const std::string& name,
     std::vector<std::string> removed =
         make_room(name, state_file_bytes(format_, conversation), used_ns);
     write_state_file(path_of(name), format_, conversation);
-    const timespec used{used_ns / kSecond, used_ns % kSecond};
-    const timespec times[] = {used, used};
-    utimensat(AT_FDCWD, path_of(name).c_str(), times, AT_SYMLINK_NOFOLLOW);
+    touch(name, used_ns);
     return removed;
 }
 
-int64_t StateDirectory::wall_ns() {
-    return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+int64_t StateDirectory::now_ns() {
+    const int64_t clock =
+        std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+    int64_t last = last_ns_, now;
+    do {
+        now = std::max(clock, last + 1);
+    } while (!last_ns_.compare_exchange_weak(last, now));
+    return now;
 }
 
 // The file that is replaced counts until it is.
@@ -205,8 +212,10 @@ void StateDirectory::remove(const std::string& name) const {
     unlink(path_of(name).c_str());
 }
 
-void StateDirectory::touch(const std::string& name) const {
-    utimensat(AT_FDCWD, path_of(name).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+void StateDirectory::touch(const std::string& name, int64_t used_ns) const {
+    const timespec used{used_ns / kSecond, used_ns % kSecond};
+    const timespec times[] = {used, used};
+    utimensat(AT_FDCWD, path_of(name).c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
 }  // namespace oj

@@ -3,6 +3,7 @@
 // files that somebody else named are never removed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -29,14 +30,17 @@ public:
     // names, paths, links.
     void check_foreign_name(const std::string& name) const;
 
+    // Nanoseconds since the epoch, later at every call and than any of its files was used: where
+    // the system's clock is set back, the order of use stays what it was. Any thread.
+    int64_t now_ns();
+
     // What StateFile's functions are for a path. write() returns the files that made room, none of
-    // which was used after `used_ns` (since the epoch; what is written was used then). Any thread.
+    // which was used after `used_ns`; what is written was used then. Any thread.
     std::vector<std::string> write(const std::string& name, const SavedConversation& conversation,
-                                   int64_t used_ns = wall_ns());
-    static int64_t wall_ns();
+                                   int64_t used_ns);
     StateFile open(const std::string& name) const { return StateFile(path_of(name), format_); }
     void remove(const std::string& name) const;
-    void touch(const std::string& name) const;  // it was used just now
+    void touch(const std::string& name, int64_t used_ns) const;
 
 private:
     std::string path_of(const std::string& name) const { return path_ + "/" + name; }
@@ -48,6 +52,7 @@ private:
     const StateFormat format_;
     int lock_ = -1;
     std::mutex writing_;
+    std::atomic<int64_t> last_ns_{0};
 };
 
 }  // namespace oj

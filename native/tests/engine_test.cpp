@@ -199,6 +199,32 @@ void check_shared_prefix() {
     expect(runner.stats().running == 0 && runner.take_events().size() > 0, "all answered");
 }
 
+int64_t resident_bytes() {
+    std::ifstream statm("/proc/self/statm");
+    int64_t total = 0, resident = 0;
+    statm >> total >> resident;
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+// What the first write to memory takes is not a step's to pay: a small model's snapshots are there
+// when the backend is.
+void check_memory_is_touched(const char* path) {
+    const Model model = load_model(path);
+    oj_engine_options options = small_engine(1, 24, 0);
+    options.backend.kind = OJ_BACKEND_CPU;
+    options.backend.threads = 1;
+    const auto taken = [&](int32_t n_snapshots) {
+        options.backend.n_snapshots = n_snapshots;
+        const int64_t before = resident_bytes();
+        const auto backend = make_cpu_backend(model, options.backend);
+        return resident_bytes() - before;
+    };
+    taken(1);  // reads the file
+    const int64_t state_bytes =
+        make_cpu_backend(model, options.backend)->state_format().snapshot_bytes;
+    expect(taken(24) - taken(1) > 20 * state_bytes, "snapshots are resident before the first step");
+}
+
 // The CPU backend under the engine: two threads of its own, drafts, reuse.
 void check_cpu_backend(const char* path) {
     const auto model = std::make_shared<const Model>(load_model(path));
@@ -227,13 +253,6 @@ void check_cpu_backend(const char* path) {
         for (uint64_t id : ids)
             expect(tokens[id].size() == 5 && tokens[id] == tokens[ids[0]], "the same on the CPU");
     }
-}
-
-int64_t resident_bytes() {
-    std::ifstream statm("/proc/self/statm");
-    int64_t total = 0, resident = 0;
-    statm >> total >> resident;
-    return resident * sysconf(_SC_PAGESIZE);
 }
 
 // Requests that share starts come, are cancelled at random and end, for so long: afterwards every
@@ -526,7 +545,9 @@ int main(int argc, char** argv) {
         check_random_cancels(std::stod(argv[2]));
         return report();
     }
-    check_cpu_backend(argc > 1 ? argv[1] : "openjet_provider/data/openjet-tiny.gguf");
+    const char* tiny = argc > 1 ? argv[1] : "openjet_provider/data/openjet-tiny.gguf";
+    check_memory_is_touched(tiny);
+    check_cpu_backend(tiny);
     check_lookup();
     check_queue();
     check_prefix_index();

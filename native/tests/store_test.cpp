@@ -1,213 +1,17 @@
-// Conversations beyond the backend's memory: files and what may happen to them, the store's
-// budgets, and the engine's answers after spilling, restoring and restarting.
+// The store of conversations that have left the backend's memory: its budgets, its files, what is
+// dropped first.
 
-#include <dirent.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <new>
 
-#include <csignal>
-#include <cstdlib>
-#include <fstream>
-#include <functional>
-
-#include "service.h"
+#include "engine/prefix_index.h"
+#include "engine/prefix_store.h"
+#include "expect.h"
+#include "state_files.h"
 
 namespace oj::test {
 namespace {
 
-std::vector<std::string> files_of(const std::string& path) {
-    std::vector<std::string> names;
-    DIR* folder = opendir(path.c_str());
-    while (const dirent* item = folder ? readdir(folder) : nullptr) {
-        if (item->d_name[0] != '.') names.emplace_back(item->d_name);
-    }
-    if (folder) closedir(folder);
-    return names;
-}
-
-class Folder {
-public:
-    Folder() {
-        char name[] = "/tmp/openjet-store-XXXXXX";
-        path = mkdtemp(name);
-    }
-    ~Folder() {
-        for (const std::string& name : files_of(path))
-            unlink((path + "/" + name).c_str());
-        unlink((path + "/.openjet-lock").c_str());
-        rmdir(path.c_str());
-    }
-    std::string path;
-};
-
-std::string read_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write_file(const std::string& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary) << bytes;
-}
-
-// ---------------------------------------------------------------- files
-
-constexpr StateFormat kFormat{7, 24, 10};
-
-StateBytes filled(size_t n, int value) {
-    std::shared_ptr<uint8_t[]> bytes(new uint8_t[n]);
-    std::fill_n(bytes.get(), n, static_cast<uint8_t>(value));
-    return bytes;
-}
-
-SavedConversation conversation(int32_t n_tokens, int salt) {
-    SavedConversation saved;
-    for (int32_t i = 0; i < n_tokens; ++i)
-        saved.tokens.push_back(i % 5 + salt);
-    saved.states = {{3, true, filled(10, salt)}, {n_tokens, false, filled(10, salt + 1)}};
-    for (int32_t i = 0; i < pages_for(n_tokens); ++i)
-        saved.pages.push_back(filled(24, salt + i));
-    return saved;
-}
-
-bool same(const SavedConversation& a, const SavedConversation& b) {
-    const auto equal = [](const StateBytes& x, const StateBytes& y, size_t n) {
-        return std::equal(x.get(), x.get() + n, y.get());
-    };
-    bool all = a.tokens == b.tokens && a.states.size() == b.states.size() &&
-               a.pages.size() == b.pages.size();
-    for (size_t i = 0; all && i < a.states.size(); ++i) {
-        all = a.states[i].length == b.states[i].length &&
-              a.states[i].shared == b.states[i].shared &&
-              equal(a.states[i].bytes, b.states[i].bytes, kFormat.state_bytes);
-    }
-    for (size_t i = 0; all && i < a.pages.size(); ++i)
-        all = equal(a.pages[i], b.pages[i], kFormat.page_bytes);
-    return all;
-}
-
-// Every flipped bit and every shorter or longer file is refused: with an error, without reading
-// past anything.
-void check_damaged_files() {
-    const Folder folder;
-    const std::string path = folder.path + "/file";
-    const SavedConversation saved = conversation(70, 1);
-    write_state_file(path, kFormat, saved);
-    const std::string good = read_file(path);
-    expect(good.size() == state_file_bytes(kFormat, saved), "the size is known before");
-    expect(same(StateFile(path, kFormat).read_all(), saved), "what was written is read");
-    const auto refused = [&](const std::string& bytes) {
-        write_file(path, bytes);
-        try {
-            StateFile(path, kFormat).read_all();
-            return false;
-        } catch (const Error& error) {
-            return std::string(error.what()).find(path) != std::string::npos;
-        }
-    };
-    for (size_t i = 0; i < good.size(); ++i) {
-        std::string bad = good;
-        bad[i] = static_cast<char>(bad[i] ^ 1 << i % 8);
-        expect(refused(bad), "byte " + std::to_string(i) + " flipped");
-        expect(refused(good.substr(0, i)), "cut to " + std::to_string(i) + " bytes");
-    }
-    expect(refused(good + "x"), "a byte too many");
-    write_file(path, good);
-    expect_error(OJ_ERR_FORMAT, "another model", [&] { StateFile(path, {8, 24, 10}); });
-    expect_error(OJ_ERR_FORMAT, "another model", [&] { StateFile(path, {7, 25, 10}); });
-    std::string future = good;
-    future[8] = 2;
-    write_file(path, future);
-    expect_error(OJ_ERR_FORMAT, "format version 2; this build reads 1",
-                 [&] { StateFile(path, kFormat); });
-    expect_error(OJ_ERR_IO, "No such file", [&] { StateFile(path + "x", kFormat); });
-    expect_error(OJ_ERR_FORMAT, "is not a file", [&] { StateFile(folder.path, kFormat); });
-    expect(symlink(path.c_str(), (folder.path + "/link").c_str()) == 0, "a link");
-    expect_error(OJ_ERR_IO, "symbolic links", [&] { StateFile(folder.path + "/link", kFormat); });
-}
-
-void check_directory() {
-    const Folder folder;
-    const SavedConversation saved = conversation(70, 1);
-    const uint64_t bytes = state_file_bytes(kFormat, saved);
-    write_file(folder.path + "/old.openjet-tmp", "left behind");
-    StateDirectory directory(folder.path, 3 * bytes + 10, kFormat);
-    expect(files_of(folder.path).empty(), "half-written files are removed");
-    expect_error(OJ_ERR_INVALID, "in use by another engine",
-                 [&] { StateDirectory(folder.path, 1, kFormat); });
-    expect_error(OJ_ERR_INVALID, "cannot be made",
-                 [&] { StateDirectory(folder.path + "/a/b", 1, kFormat); });
-    expect(symlink("/etc/passwd", (folder.path + "/link").c_str()) == 0, "a link");
-    for (const char* name : {"", ".", "..", "../x", "a/b", "/x", "a\\b", ".x", "a\nb", "link",
-                             "conversation-1.openjet", "x.openjet-tmp"})
-        expect_error(OJ_ERR_INVALID, "filename", [&] { directory.check_foreign_name(name); });
-    expect_error(OJ_ERR_INVALID, "200 bytes",
-                 [&] { directory.check_foreign_name(std::string(201, 'x')); });
-    directory.check_foreign_name("my chat.bin");
-    unlink((folder.path + "/link").c_str());
-
-    // The least recently used of its own files make room; others' never do.
-    directory.write("mine.bin", saved);
-    std::vector<std::string> names;
-    for (uint64_t id : {1, 2, 3}) {
-        names.push_back(StateDirectory::own_name(id));
-        const std::vector<std::string> removed = directory.write(names.back(), saved);
-        expect(removed.empty() || (id == 3 && removed == std::vector<std::string>{names[0]}),
-               "the oldest makes room");
-        usleep(20000);  // file times are coarse
-    }
-    directory.touch(names[1]);
-    expect(directory.own_files() == std::vector<std::string>({names[2], names[1]}), "by use");
-    expect_error(OJ_ERR_MEMORY, "raise state_bytes",
-                 [&] { directory.write("large", conversation(1000, 1)); });
-    expect(files_of(folder.path).size() == 3, "nothing is removed in vain");
-}
-
-// A child that outlives its parent does not keep the folder.
-void check_forked_child() {
-    const Folder folder;
-    int ready[2], until[2];
-    expect(pipe(ready) == 0 && pipe(until) == 0, "pipes");
-    const pid_t parent = fork();
-    if (parent == 0) {
-        const StateDirectory directory(folder.path, 1, kFormat);
-        if (fork() > 0) _exit(0);
-        char byte = 0;
-        close(until[1]);
-        const bool is_told = write(ready[1], &byte, 1) == 1 && read(until[0], &byte, 1) == 0;
-        _exit(is_told ? 0 : 1);
-    }
-    char byte = 1;
-    expect(read(ready[0], &byte, 1) == 1, "there is a child");
-    expect(waitpid(parent, nullptr, 0) == parent, "whose parent has ended");
-    try {
-        StateDirectory(folder.path, 1, kFormat);
-    } catch (const Error& error) {
-        expect(false, error.what());
-    }
-    for (int end : {ready[0], ready[1], until[0], until[1]})
-        close(end);
-}
-
-// A disk that is full while a file is written: no file, and no other one lost.
-void check_full_disk() {
-    const Folder folder;
-    const std::string path = folder.path + "/file";
-    write_state_file(path, kFormat, conversation(10, 1));
-    std::signal(SIGXFSZ, SIG_IGN);
-    rlimit before = {};
-    getrlimit(RLIMIT_FSIZE, &before);
-    const rlimit small{400, before.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &small);
-    expect_error(OJ_ERR_MEMORY, "make room on its disk",
-                 [&] { write_state_file(path, kFormat, conversation(200, 1)); });
-    setrlimit(RLIMIT_FSIZE, &before);
-    expect(same(StateFile(path, kFormat).read_all(), conversation(10, 1)), "the old file stays");
-    expect(files_of(folder.path).size() == 1, "nothing half-written is left");
-}
-
-// ---------------------------------------------------------------- the store
+using Tokens = std::vector<int32_t>;
 
 // Counts what is taken from the backend; the bytes say what they are of.
 class Source : public PrefixSource {
@@ -272,7 +76,7 @@ void check_store_in_memory() {
     SpilledPrefix prefix;
     expect(wait_for(store, b, 200, &prefix) == PrefixStore::Fetch::ready, "at hand");
     expect(prefix.pages.size() == 4 && prefix.pages[3][0] == 3 && prefix.state[0] == 100, "bytes");
-    expect(store.erase(b, hash_prefixes(b)) == 200 && store.n_prefixes() == 0, "erased");
+    expect(store.erase(b, hash_prefixes(b)).length == 200 && store.n_prefixes() == 0, "erased");
     prefix = {};
     expect(store.host_bytes() == 0, "nothing is left behind");
     store.put(text(1000), false, source);
@@ -368,9 +172,11 @@ void check_store_with_files() {
         expect(store->n_prefixes() == 2 && store->host_bytes() == 0, "known again");
         SpilledPrefix prefix;
         expect(wait_for(*store, b, 300, &prefix) == PrefixStore::Fetch::ready, "b comes back");
-        expect(store->erase(b, hash_prefixes(b)) == 300, "erased");
+        const PrefixStore::Erased erased = store->erase(b, hash_prefixes(b));
+        erased.removed.wait();
+        expect(erased.length == 300, "erased");
         expect(files_of(folder.path).size() == 1, "its file too");
-        expect(store->erase(a, hash_prefixes(a)) == 0, "not what others start with too");
+        expect(store->erase(a, hash_prefixes(a)).length == 0, "not what others start with too");
     }
     expect(notes.empty(), "no complaints so far");
     const std::string name = folder.path + "/" + files_of(folder.path)[0];
@@ -406,6 +212,72 @@ void check_store_without_room() {
     }
     expect(!notes.empty() && notes[0].find("a conversation is not kept: no room") == 0, "said");
     expect(files_of(folder.path).empty(), "no files");
+}
+
+void check_job_that_throws() {
+    Worker worker;
+    int n_failed = 0;
+    worker.post([]() -> Worker::Result { throw 1; }, [&] { ++n_failed; });
+    worker.post([]() -> Worker::Result { return [] {}; }, [&] { n_failed += 10; });
+    worker.finish();
+    for (const Worker::Result& result : worker.take_results())
+        result();
+    expect(n_failed == 1, "its owner is told, and of no other job");
+}
+
+// Even without memory for a line about it, what cannot be written is not kept as being written.
+void check_write_that_fails_badly() {
+    const Folder folder;
+    const Tokens a = text(200);
+    Source source;
+    PrefixStore store(kFormat, 0, std::make_unique<StateDirectory>(folder.path, 10, kFormat),
+                      [](const std::string&) { throw std::bad_alloc(); });
+    store.put(a, false, source);
+    for (int i = 0; i < 5000 && store.n_prefixes() > 0; ++i) {
+        usleep(1000);
+        store.longest(a, hash_prefixes(a), 200);
+    }
+    expect(store.n_prefixes() == 0 && store.host_bytes() == 0, "it is dropped");
+}
+
+// The engine's steps go on while the disk is slow: marking a file as used and removing it wait for
+// the store's thread, which is held up here by a line that nobody takes.
+void check_slow_disk() {
+    const Folder folder;
+    const Tokens a = text(200), b = text(200, 1000);
+    Source source;
+    const auto open = [&](PrefixStore::Note note) {
+        return std::make_unique<PrefixStore>(
+            kFormat, 0, std::make_unique<StateDirectory>(folder.path, 1 << 20, kFormat),
+            std::move(note));
+    };
+    {
+        const auto store = open([](const std::string&) {});
+        store->finish_thread();
+        store->put(b, false, source);
+        store->put(a, false, source);
+        store->flush();
+    }
+    const auto name = [&](const Tokens& tokens) {
+        return StateDirectory::own_name(hash_prefixes(tokens).back());
+    };
+    std::promise<void> reading, go_on;
+    const auto store = open([&](const std::string&) {
+        reading.set_value();
+        go_on.get_future().wait();
+    });
+    write_file(folder.path + "/" + name(b), "damaged");
+    SpilledPrefix prefix;
+    expect(store->fetch(b, hash_prefixes(b), 200, &prefix) == PrefixStore::Fetch::later, "asked");
+    reading.get_future().wait();
+    store->put(a, false, source);  // it is there already
+    PrefixStore::Erased erased = store->erase(a, hash_prefixes(a));
+    expect(erased.length == 200, "not found any more");
+    expect(erased.removed.wait_for(std::chrono::seconds(0)) == std::future_status::timeout,
+           "removing it waits for the disk, not the caller");
+    go_on.set_value();
+    erased.removed.wait();
+    expect(files_of(folder.path) == std::vector<std::string>({name(b)}), "removed");
 }
 
 // What was used last is written first, and is what stays where there is no room for all; file times
@@ -456,146 +328,21 @@ void check_files_are_kept_once() {
     expect(store.n_prefixes() == 0, "not counted on any more");
 }
 
-// ---------------------------------------------------------------- the engine
-
-uint64_t submit(Service& service, const Tokens& tokens, int32_t draft) {
-    oj_request request = plain_request(tokens, 10);
-    const auto boundary = static_cast<int32_t>(tokens.size()) / 2;
-    request.boundaries = &boundary;
-    request.n_boundaries = 1;
-    request.draft = draft;
-    return service.submit(request);
-}
-
-const Answer& wait(Service& service, uint64_t id) {
-    const Answer& answer = service.wait(id);
-    expect(answer.finish == OJ_FINISH_LENGTH, "a request ends as it should");
-    return answer;
-}
-
-const Answer& ask(Service& service, const Tokens& tokens) {
-    return wait(service, submit(service, tokens, -1));
-}
-
-Answer alone(const Tokens& tokens) {
-    static std::map<Tokens, Answer> known;
-    const auto found = known.find(tokens);
-    if (found != known.end()) return found->second;
-    Service service(small_engine(1, 40, 0));
-    return known[tokens] = ask(service, tokens);
-}
-
-// Conversations over one shared start, with too little memory of every kind, engines that come and
-// go, and files that get damaged in between: every answer is what the request gets alone. The hash
-// backend checks each KV position that a row reads.
-void check_random_schedule(uint32_t seed) {
-    std::mt19937 random(seed);
-    const Folder folder;
-    const bool on_disk = random() % 3 > 0;
-    const Tokens start = random_tokens(random, 130);
-    std::vector<Tokens> histories{start};
-    const auto n_pages = static_cast<int32_t>(12 + random() % 16);
-    for (int life = 0; life < 3; ++life) {
-        oj_engine_options options = small_engine(static_cast<int32_t>(1 + random() % 4), n_pages,
-                                                 static_cast<int32_t>(1 + random() % 5));
-        options.context = 600;
-        const int64_t budgets[] = {0, 20000, 100000, 10000000};
-        options.host_bytes = budgets[random() % 4];
-        options.state_dir = on_disk ? folder.path.c_str() : nullptr;
-        options.state_bytes = budgets[1 + random() % 3];
-        Service service(options);
-        for (int round = 0; round < 4; ++round) {
-            std::vector<std::pair<uint64_t, Tokens>> asked;
-            for (int i = 0; i < 3; ++i) {
-                Tokens prompt = histories[random() % histories.size()];
-                if (prompt.size() > 500) prompt = start;
-                const auto more = random_tokens(random, static_cast<int32_t>(1 + random() % 70));
-                prompt.insert(prompt.end(), more.begin(), more.end());
-                const auto draft = static_cast<int32_t>(random() % 4) - 1;
-                asked.emplace_back(submit(service, prompt, draft), prompt);
-            }
-            for (auto& [id, prompt] : asked) {
-                const Answer& answer = wait(service, id);
-                expect(same(answer, alone(prompt)),
-                       "the same answer, seed " + std::to_string(seed));
-                prompt.insert(prompt.end(), answer.tokens.begin(), answer.tokens.end());
-                histories.push_back(prompt);
-            }
-            if (random() % 4 == 0) service.engine->erase(histories[random() % histories.size()]);
-        }
-        service.check_idle();
-        service.engine->stop();
-        if (random() % 3 > 0) continue;
-        for (const std::string& name : files_of(folder.path)) {
-            const std::string path = folder.path + "/" + name;
-            std::string bytes = read_file(path);
-            bytes[random() % bytes.size()] ^= 4;
-            write_file(path, bytes.substr(0, random() % 2 ? bytes.size() : bytes.size() / 2));
-        }
-    }
-}
-
-void check_restart() {
-    const Folder folder;
-    oj_engine_options options = small_engine(2, 64, 8);
-    options.state_dir = folder.path.c_str();
-    options.state_bytes = 1 << 24;
-    std::mt19937 random(1);
-    Tokens tokens = random_tokens(random, 300);
-    {
-        Service service(options);
-        const Answer& answer = ask(service, tokens);
-        tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
-    }  // stopped right behind the last event
-    tokens.push_back(3);
-    Service service(options);
-    const Answer& answer = ask(service, tokens);
-    expect(answer.stats.cached_tokens == 309,
-           "the live end survives: " + std::to_string(answer.stats.cached_tokens));
-    expect(same(answer, alone(tokens)), "the same answer");
-
-    expect(service.engine->save(tokens, "mine").n_tokens == 311, "saved to its prompt's end");
-    expect(service.engine->erase(tokens) == 311, "erased");
-    tokens.push_back(4);
-    expect(ask(service, tokens).stats.cached_tokens == 150, "but for what others may start with");
-    service.engine->erase(tokens);
-    Tokens restored;
-    expect(service.engine->restore("mine", &restored).n_tokens == 311, "restored");
-    expect(std::equal(restored.begin(), restored.end(), tokens.begin()), "its tokens");
-    expect(ask(service, tokens).stats.cached_tokens == 311, "and goes on from there");
-    expect_error(OJ_ERR_INVALID, "No such file", [&] { service.engine->restore("no", &restored); });
-    expect_error(OJ_ERR_INVALID, "nothing is stored", [&] { service.engine->save({1, 2}, "x"); });
-    expect_error(OJ_ERR_INVALID, "without folders",
-                 [&] { service.engine->save(tokens, "../mine"); });
-    const std::string blocked = folder.path + "/x.openjet-tmp";
-    expect(mkdir(blocked.c_str(), 0700) == 0, "a folder where the file would be written");
-    expect_error(OJ_ERR_INVALID, "cannot create", [&] { service.engine->save(tokens, "x"); });
-    rmdir(blocked.c_str());
-    service.engine->stop();
-    expect_error(OJ_ERR_CLOSED, "stopped", [&] { service.engine->erase(tokens); });
-}
-
 }  // namespace
 }  // namespace oj::test
 
-// An argument is the number of random schedules.
-int main(int argc, char** argv) {
+int main() {
     using namespace oj::test;
-    check_damaged_files();
-    check_directory();
-    check_forked_child();
-    check_full_disk();
     check_store_in_memory();
     check_store_memory_is_bounded();
     check_states_of_a_conversation();
     check_store_with_files();
     check_store_without_room();
+    check_job_that_throws();
+    check_write_that_fails_badly();
+    check_slow_disk();
     check_files_are_kept_once();
     check_order_of_closing(0);
     check_order_of_closing(1 << 20);
-    check_restart();
-    const int n_schedules = argc > 1 ? std::atoi(argv[1]) : 20;
-    for (int seed = 0; seed < n_schedules; ++seed)
-        check_random_schedule(static_cast<uint32_t>(seed));
     return report();
 }
