@@ -36,7 +36,6 @@ from openjet_provider.engine import Engine, ScriptRule
 from openjet_provider.server.background import serving
 
 ROOT = Path(__file__).parents[1]
-TICK = 100  # of /proc's CPU times, a second
 SETTLE_S = 10.0  # for what was aborted to end
 GROWTH = 1.05
 SCRIPT = (
@@ -49,13 +48,10 @@ def python_cpu_s() -> float:
     """CPU seconds of this process's Python threads."""
     total = 0
     for thread in threading.enumerate():
-        try:
-            text = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
-        except OSError:  # ended meanwhile
-            continue
-        fields = text.rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / TICK
+        with contextlib.suppress(OSError):  # ended meanwhile
+            text = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text()
+            total += int(text.split()[0])
+    return total / 1e9
 
 
 def resident_bytes() -> int:

@@ -18,7 +18,15 @@ from openjet_provider.errors import (
     EngineLost,
     InvalidRequestError,
 )
-from openjet_provider.generation import DraftCounts, Finish, Generation, RequestStats, Token
+from openjet_provider.generation import (
+    DraftCounts,
+    Finish,
+    Generation,
+    RequestStats,
+    Token,
+    Waiter,
+    wake,
+)
 from openjet_provider.masks import UNCONSTRAINED, Constraint, MaskThread
 
 log = logging.getLogger("openjet_provider")
@@ -323,7 +331,7 @@ class Core:
                 self._deaf = True
                 left, self._running = self._running, {}
             for generation in left.values():  # nobody waits for what will never come
-                generation.deliver([], generation.stats, "error")
+                wake(generation.deliver([], generation.stats, "error"))
 
     def _log_notes(self) -> None:
         """What the engine has to say about files of the state directory."""
@@ -339,6 +347,7 @@ class Core:
             if event.kind == self.native.lib.OJ_EVENT_TOKEN:
                 tokens[event.request].append(_token(event))
             last[event.request] = event
+        waiters: list[Waiter] = []
         for request, event in last.items():
             done = event.kind == self.native.lib.OJ_EVENT_DONE
             finish = _FINISHES[event.finish] if done else None
@@ -350,7 +359,8 @@ class Core:
                     failure = self._masks.remove(request)
                     error = failure if finish == "constraint" else None
             if generation is not None:
-                generation.deliver(tokens[request], _stats(event.stats), finish, error)
+                waiters += generation.deliver(tokens[request], _stats(event.stats), finish, error)
+        wake(waiters)
 
 
 def _file_name(name: str) -> bytes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
@@ -75,6 +76,34 @@ class RequestStats:
         return (self.generated - 1) / max(self.total_s - self.first_token_s, 1e-9)
 
 
+class Waiter(NamedTuple):
+    """A task that waits for its request; cancel: of the request, if the task's loop is closed."""
+
+    loop: asyncio.AbstractEventLoop
+    woken: asyncio.Future[None]
+    cancel: Callable[[], None]
+
+
+def wake(waiters: Iterable[Waiter]) -> None:
+    """Wake tasks from another thread, all of a loop at once: loops run once a step, not once for
+    each of its requests."""
+    loops: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
+    for waiter in waiters:
+        loops.setdefault(waiter.loop, []).append(waiter)
+    for loop, its in loops.items():
+        try:
+            loop.call_soon_threadsafe(_wake, its)
+        except RuntimeError:  # the loop was closed: nobody will ever take these
+            for waiter in its:
+                waiter.cancel()
+
+
+def _wake(waiters: Iterable[Waiter]) -> None:
+    for waiter in waiters:
+        if not waiter.woken.done():
+            waiter.woken.set_result(None)
+
+
 class Inbox(Generic[T]):
     """What arrives for one request, put in by another thread. One consumer at a time, a thread or a
     task; `cancel` from any.
@@ -93,7 +122,8 @@ class Inbox(Generic[T]):
         self._error: Exception | None = None
         self._pid = os.getpid()
         self._changed = threading.Condition()
-        self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+        self._waiter: Waiter | None = None
+        self._taken_at = -math.inf
 
     def cancel(self) -> None:
         """End the request at the next step. Does nothing once it has ended or been cancelled."""
@@ -109,17 +139,22 @@ class Inbox(Generic[T]):
                 self._changed.wait()
         return self._drain()
 
-    async def atake(self) -> list[T]:
-        """Wait for more without blocking the event loop."""
+    async def atake(self, interval: float = 0.0) -> list[T]:
+        """Wait for more without blocking the event loop. interval: seconds for which to collect
+        what comes sooner than half of it after the last time."""
         self._check_process()
+        loop = asyncio.get_running_loop()
         while True:
             with self._changed:
                 if self._ready():
                     break
-                loop = asyncio.get_running_loop()
                 woken: asyncio.Future[None] = loop.create_future()
-                self._waiter = (loop, woken)
+                self._waiter = Waiter(loop, woken, self.cancel)
             await woken
+        early = self._taken_at + interval - loop.time()
+        if early > interval / 2 and self.finish is None:
+            await asyncio.sleep(early)
+        self._taken_at = loop.time()
         return self._drain()
 
     def _check_process(self) -> None:
@@ -156,22 +191,17 @@ class Inbox(Generic[T]):
         stats: RequestStats,
         finish: Finish | None,
         error: Exception | None = None,
-    ) -> None:
-        """Called by the thread that receives."""
+    ) -> list[Waiter]:
+        """Called by the thread that receives; whom it is to `wake`."""
         with self._changed:
             self._items += items
             self.stats = stats
             self.finish, self._error = finish, error
             if not self._ready():
-                return
+                return []
             self._changed.notify_all()
             waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            loop, woken = waiter
-            try:
-                loop.call_soon_threadsafe(_wake, woken)
-            except RuntimeError:  # the loop was closed: nobody will ever take these
-                self.cancel()
+        return [] if waiter is None else [waiter]
 
 
 class Generation(Inbox[Token]):
@@ -190,12 +220,7 @@ class Generation(Inbox[Token]):
         stats: RequestStats,
         finish: Finish | None,
         error: Exception | None = None,
-    ) -> None:
-        """Called by the thread that receives."""
-        self.conversation.extend(token.id for token in items)
-        super().deliver(items, stats, finish, error)
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+    ) -> list[Waiter]:
+        """Called by the thread that receives; whom it is to `wake`."""
+        self.conversation.extend([token.id for token in items])
+        return super().deliver(items, stats, finish, error)

@@ -44,7 +44,7 @@ from openjet_provider.errors import (
     OpenJetError,
     RequestTimeoutError,
 )
-from openjet_provider.generation import Finish, Inbox, RequestStats
+from openjet_provider.generation import Finish, Inbox, RequestStats, wake
 
 T = TypeVar("T")
 Chunk = dict[str, Any]
@@ -313,7 +313,7 @@ async def _read(response: httpx.Response, inbox: Inbox[Chunk]) -> None:
     try:
         async for chunk in _chunks(response):
             stats = _stats(stats, chunk, time.monotonic() - started)
-            inbox.deliver([chunk], stats, None)
+            wake(inbox.deliver([chunk], stats, None))
         finish, error = "stop", None
     except asyncio.CancelledError:
         finish, error = "cancelled", None
@@ -323,7 +323,7 @@ async def _read(response: httpx.Response, inbox: Inbox[Chunk]) -> None:
         error = said
     finally:
         # The end goes first: another cancel may interrupt whatever is waited for.
-        inbox.deliver([], stats, finish, error)
+        wake(inbox.deliver([], stats, finish, error))
         await asyncio.shield(response.aclose())
 
 

@@ -25,6 +25,8 @@ class TurnStream(ABC, Generic[T]):
     def __init__(self, inbox: Inbox[T], conversation: str) -> None:
         """conversation: the same for every turn of one conversation."""
         self.conversation = conversation
+        #: Seconds between what a task is given: what comes closer is given together.
+        self.interval = 0.0
         self._inbox = inbox
         self._result: ChatResult | None = None
 
@@ -56,7 +58,7 @@ class TurnStream(ABC, Generic[T]):
     async def __aiter__(self) -> AsyncIterator[ChatDelta]:
         try:
             while self._result is None:
-                for delta in self._deltas(await self._inbox.atake()):
+                for delta in self._deltas(await self._inbox.atake(self.interval)):
                     yield delta
         finally:
             self.cancel()

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from openjet_provider.chat.options import chat_request
 from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult, ToolCallDelta, Usage
 from openjet_provider.generation import RequestStats
-from openjet_provider.server.errors import ApiError, refused
+from openjet_provider.server.errors import ApiError, refused, to_json
 from openjet_provider.server.http import EventStream, json_response, read_body, unless_gone
 from openjet_provider.server.schemas import ChatCompletionBody, StreamOptions
 from openjet_provider.server.service import Service, client_name
@@ -20,7 +20,6 @@ from openjet_provider.server.shapes import (
     KEEP_ALIVE,
     chat_logprobs,
     error_event,
-    event,
     finish_reason,
     new_id,
     now,
@@ -119,12 +118,15 @@ class ChatWriter:
         self, model: str, include_usage: bool, live: Callable[[], RequestStats] | None
     ) -> None:
         """live: the counts so far, if every chunk is to have them."""
-        self._head = {
+        head = {
             "id": new_id("chatcmpl-"),
             "object": "chat.completion.chunk",
             "created": now(),
             "model": model,
         }
+        # What no chunk changes is encoded once: most chunks are a token.
+        self._head = b"data: " + to_json(head)[:-1] + b","
+        self._plain = b',"logprobs":null,"finish_reason":null}]'
         self._include_usage = include_usage
         self._live = live
 
@@ -145,7 +147,8 @@ class ChatWriter:
     def end(self, result: ChatResult) -> bytes:
         out = self._chunk({}, finish=finish_reason(result.finish_reason))
         if self._include_usage:
-            out += event({**self._head, "choices": [], "usage": usage_body(result.usage)})
+            usage = to_json(usage_body(result.usage))
+            out += self._head + b'"choices":[],"usage":' + usage + b"}\n\n"
         return out + DONE
 
     def failed(self, error: ApiError) -> bytes:
@@ -158,15 +161,18 @@ class ChatWriter:
         logprobs: dict[str, Any] | None = None,
         finish: str | None = None,
     ) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return event({**self._head, "choices": [choice], **self._usage()})
+        rest = self._plain
+        if logprobs is not None or finish is not None:
+            rest = b"," + to_json({"logprobs": logprobs, "finish_reason": finish})[1:] + b"]"
+        choice = b'"choices":[{"index":0,"delta":' + to_json(delta) + rest
+        return self._head + choice + self._usage() + b"}\n\n"
 
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> bytes:
         if self._live is not None:
             stats = self._live()
             counts = Usage(stats.prompt_tokens, stats.generated, stats.cached_tokens)
-            return {"usage": usage_body(counts)}
-        return {"usage": None} if self._include_usage else {}
+            return b',"usage":' + to_json(usage_body(counts))
+        return b',"usage":null' if self._include_usage else b""
 
 
 def _call(piece: ToolCallDelta) -> dict[str, Any]:

@@ -19,8 +19,8 @@ class Settings:
     read_timeout, write_timeout: how long a client may take to send its body, or to take a piece of
         its answer.
     keep_alive: the longest silence in a stream.
-    interval: the shortest time between a stream's events; tokens that come closer share one, which
-        costs less than an event each.
+    interval: for how long a stream collects tokens that come less than half of it apart: an event
+        for each would cost more.
     drain: how long running requests may go on after a stop was asked for.
     """
 
