@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("openjet_provider")
 
+#: A prompt of more contexts than these is refused without being tokenised to its end.
+COUNTED_CONTEXTS = 4
 _CLOSE_S = 60.0  # how long opening an engine waits for others of this process to close
 
 
@@ -195,7 +197,8 @@ class Engine:
         EngineBusyError and InvalidRequestError are raised here and not in the stream.
         """
         shared = self._open()
-        return shared.format.start(request, shared.core.submit)
+        core = shared.core
+        return shared.format.start(request, core.submit, COUNTED_CONTEXTS * core.context)
 
     async def achat(self, request: ChatRequest) -> ChatStream:
         """`chat` without blocking the event loop. Cancelled, it leaves no turn behind."""

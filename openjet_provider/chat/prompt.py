@@ -65,16 +65,17 @@ class PromptBuilder:
         self._template = ChatTemplate(source, tokenizer.special)
         self.history = history or History()
 
-    def build(self, request: ChatRequest) -> Prompt:
-        """Raises InvalidRequestError for messages or options that make no prompt."""
+    def build(self, request: ChatRequest, most: int | None = None) -> Prompt:
+        """Raises InvalidRequestError for messages or options that make no prompt. most: a prompt of
+        more tokens than these need not be complete."""
         try:
-            return self._build(request)
+            return self._build(request, most)
         except RecursionError as error:
             raise InvalidRequestError(
                 "messages or tools: nested too deeply for a prompt; send less structure"
             ) from error
 
-    def _build(self, request: ChatRequest) -> Prompt:
+    def _build(self, request: ChatRequest, most: int | None) -> Prompt:
         messages = normalise_messages(
             request.messages, keep_billing_header=request.keep_billing_header
         )
@@ -88,7 +89,7 @@ class PromptBuilder:
         answered = [message for message in messages if message["role"] == "assistant"]
         if continues:
             answered.pop()
-        tokens, boundaries, prefix = self._encode(list(_turns(segments)), answered)
+        tokens, boundaries, prefix = self._encode(list(_turns(segments)), answered, most)
         return Prompt(
             tokens=tokens,
             boundaries=tuple(boundaries),
@@ -116,7 +117,10 @@ class PromptBuilder:
         self.history.remember(prompt.prefix, message, Turn(turn, result.reasoning or ""))
 
     def _encode(
-        self, turns: Sequence[Sequence[Segment]], answered: Sequence[Mapping[str, Any]]
+        self,
+        turns: Sequence[Sequence[Segment]],
+        answered: Sequence[Mapping[str, Any]],
+        most: int | None,
     ) -> tuple[array[int], list[int], bytes]:
         """Tokens, the positions where turns end, and a digest of all turns but the last."""
         tokens: array[int] = array("i")
@@ -126,6 +130,8 @@ class PromptBuilder:
         answers = [turn for turn in turns if _is_answer(turn)]
         messages = iter(answered if len(answers) in (len(answered), len(answered) + 1) else ())
         for turn in turns:
+            if most is not None and len(tokens) > most:
+                break
             if tokens:
                 boundaries.append(len(tokens))
             digest.update(tokens[hashed:].tobytes())
@@ -140,7 +146,7 @@ class PromptBuilder:
                 if control:
                     tokens.append(self._tokenizer.special[text])
                 else:
-                    tokens.extend(self._tokenizer.encode(text))
+                    tokens.extend(self._tokenizer.encode(text, most=most))
         return tokens, boundaries, digest.digest()
 
 

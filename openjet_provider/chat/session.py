@@ -52,9 +52,10 @@ class ChatFormat:
         name = model.metadata("general.name") or model.path.stem
         return cls(model_tokenizer(model), name, _file_sampling(model.metadata))
 
-    def prompt(self, request: ChatRequest) -> Prompt:
-        """The tokens of a request's prompt. Raises InvalidRequestError for what cannot be one."""
-        return self._prompts.build(request)
+    def prompt(self, request: ChatRequest, most: int | None = None) -> Prompt:
+        """The tokens of a request's prompt. Raises InvalidRequestError for what cannot be one.
+        most: one of more tokens than these need not be complete."""
+        return self._prompts.build(request, most)
 
     def save_turns(self, folder: Path) -> None:
         """Write the remembered turns to a file of a state directory."""
@@ -64,9 +65,9 @@ class ChatFormat:
         """Remember the turns of that file."""
         load_turns(folder, self._prompts.history, self.tokenizer.vocabulary)
 
-    def start(self, request: ChatRequest, submit: Submit) -> ChatStream:
-        """Render, tokenise and queue one turn."""
-        prompt = self.prompt(request)
+    def start(self, request: ChatRequest, submit: Submit, most: int | None = None) -> ChatStream:
+        """Render, tokenise and queue one turn. most: `submit` refuses longer prompts."""
+        prompt = self.prompt(request, most)
         generation = submit(
             TokenRequest(
                 tokens=prompt.tokens,
@@ -256,7 +257,7 @@ class ChatStream(TurnStream[Token]):
         if self._parser.stopped:
             self.cancel()
             deltas += self._end("stop")
-        return [delta for delta in deltas if delta != ChatDelta()]
+        return [delta for delta in deltas if delta != _NOTHING]
 
     def _token_delta(self, token: Token) -> ChatDelta:
         visible = not self._parser.thinking and token.keep != 0
@@ -290,6 +291,7 @@ class ChatStream(TurnStream[Token]):
         return [delta]
 
 
+_NOTHING = ChatDelta()
 _END_REASONS: dict[str, EndReason] = {"length": "length", "cancelled": "cancelled"}
 
 

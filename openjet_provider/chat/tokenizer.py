@@ -11,7 +11,7 @@ import re
 import unicodedata
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -39,6 +39,8 @@ PRE_SPLIT = {
 
 # Characters of text whose ids are kept, so that a history is not tokenised again every turn.
 _CACHE_CHARS = 32_000_000
+# Longer texts are tokenised piece by piece: the library takes a hundred bytes for each of a text.
+_PIECE_CHARS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,19 +99,24 @@ class Tokenizer:
         """Pieces of `text` in order; every second one (1, 3, ...) is a special token."""
         return self._special_pattern.split(text) if self._special_pattern else [text]
 
-    def encode(self, text: str, *, parse_special: bool = False) -> array[int]:
-        """Ids of `text`. Special tokens written in it are plain text unless `parse_special`."""
+    def encode(
+        self, text: str, *, parse_special: bool = False, most: int | None = None
+    ) -> array[int]:
+        """Ids of `text`. Special tokens written in it are plain text unless `parse_special`.
+        most: what comes behind more ids than these may be left out; such a prompt fits nowhere."""
         if not parse_special:
-            return self._encode_plain(text)
+            return self._encode_plain(text, most)
         ids = array("i")
         for i, piece in enumerate(self.split_special(text)):
             if i % 2:
                 ids.append(self.special[piece])
             elif piece:
-                ids.extend(self._encode_plain(piece))
+                ids.extend(self._encode_plain(piece, most))
+            if most is not None and len(ids) > most:
+                break
         return ids
 
-    def _encode_plain(self, text: str) -> array[int]:
+    def _encode_plain(self, text: str, most: int | None) -> array[int]:
         with self._lock:
             if (ids := self._cache.get(text)) is not None:
                 self._cache.move_to_end(text)
@@ -117,7 +124,11 @@ class Tokenizer:
         clean = without_surrogates(text)
         if self._nfc:
             clean = unicodedata.normalize("NFC", clean)
-        ids = array("i", self._bpe.encode_batch_fast([clean], add_special_tokens=False)[0].ids)
+        ids = array("i")
+        for piece in _pieces(clean):
+            if most is not None and len(ids) > most:
+                return ids
+            ids.extend(self._bpe.encode_batch_fast([piece], add_special_tokens=False)[0].ids)
         with self._lock:
             if len(text) <= _CACHE_CHARS // 4 and text not in self._cache:
                 self._cache[text] = ids
@@ -184,6 +195,25 @@ def _byte_pair_encoder(texts: list[str], vocabulary: Vocabulary) -> tokenizers.T
         ]
     )
     return encoder
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """`text` cut between words, and in the middle of one only if it is longer than a piece."""
+    start = 0
+    while len(text) - start > _PIECE_CHARS:
+        end = start + _PIECE_CHARS
+        cuts = (at for at in range(end, start, -1) if _ends_word(text[at - 1], text[at]))
+        cut = next(cuts, end)
+        yield text[start:cut]
+        start = cut
+    yield text[start:]
+
+
+def _ends_word(last: str, following: str) -> bool:
+    """Whether no pattern of PRE_SPLIT matches across here, whatever is around."""
+    if following == " ":
+        return not last.isspace()
+    return last in "0123456789" or (last == "\n" and not following.isspace())
 
 
 def _alternatives(words: Iterable[str]) -> re.Pattern[str] | None:

@@ -12,6 +12,7 @@ from openjet_provider import errors
 log = logging.getLogger("openjet_provider.server")
 
 RETRY_AFTER_S = 2
+_LONGEST_MESSAGE = 2000  # characters; requests are quoted in some
 
 # The field that a message of the engine begins with: "messages[0].role: ...", "n=2: ...".
 _PARAM = re.compile(r"([a-z_]+(?:\[\d+\]|\.[a-z_]+)*)(?=[=:])")
@@ -31,6 +32,7 @@ class ApiError(Exception):
     """What a client is told. type, param and code are OpenAI's.
 
     retry: None leaves it to the client; False tells it not to, a number of seconds tells it when.
+    close: the connection is closed behind the answer, because the body may still be coming.
     """
 
     def __init__(
@@ -42,23 +44,26 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry: float | bool | None = None,
+        close: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
+        self.message = message if len(message) <= _LONGEST_MESSAGE else _shortened(message)
         self.type = type
         self.param = param
         self.code = code
         self.retry = retry
+        self.close = close
 
     @property
     def headers(self) -> dict[str, str]:
-        """Retry-After, and the header by which the official SDKs are told."""
+        """Retry-After, the header by which the official SDKs are told, and `connection: close`."""
+        found = {"connection": "close"} if self.close else {}
         if self.retry is None:
-            return {}
+            return found
         if self.retry is False:
-            return {"x-should-retry": "false"}
-        return {"retry-after": str(int(self.retry))}
+            return {**found, "x-should-retry": "false"}
+        return {**found, "retry-after": str(int(self.retry))}
 
     def body(self, path: str) -> dict[str, Any]:
         """The JSON body in the shape of the interface that `path` belongs to."""
@@ -74,6 +79,11 @@ class ApiError(Exception):
                 "code": self.code,
             }
         }
+
+
+def _shortened(message: str) -> str:
+    half = _LONGEST_MESSAGE // 2
+    return f"{message[:half]} ... {message[-half:]}"
 
 
 def busy(message: str) -> ApiError:

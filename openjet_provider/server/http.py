@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -30,6 +31,11 @@ M = TypeVar("M", bound=BaseModel)
 # For probes and browsers, which send no key; the page asks for one.
 _OPEN_PATHS = ("/health", "/", "/monitor.js")
 CLIENT_CLOSED = 499
+# How pydantic names the branches of a union, in the place of an error.
+_BRANCH = re.compile(r"[-\[]|^(str|int|float|bool|dict|list)$")
+# A client that is still sending sees no answer, so a body that is too large is read to its end if
+# it is no larger than this many allowed ones.
+_READ_ANYWAY = 4
 
 
 class EventWriter(Protocol):
@@ -60,19 +66,33 @@ def error_response(error: ApiError, path: str) -> Response:
 
 async def read_body(request: Request, model: type[M], settings: Settings) -> M:
     """The JSON body as `model`. Raises ApiError for one that is too large, too slow or wrong."""
-    raw = bytearray()
+    most = settings.max_body
+    if _declared(request.headers) > _READ_ANYWAY * most:
+        raise _too_large(most)
+    raw, size = bytearray(), 0
     try:
         async with _limit(settings.read_timeout):
             async for piece in request.stream():
-                raw += piece
-                if len(raw) > settings.max_body:
-                    raise _too_large(settings.max_body)
+                size += len(piece)
+                if size > _READ_ANYWAY * most:
+                    break
+                if size <= most:
+                    raw += piece
     except asyncio.TimeoutError:
-        raise ApiError(408, "the request's body did not arrive in time", code="timeout") from None
+        raise ApiError(
+            408, "the request's body did not arrive in time", code="timeout", close=True
+        ) from None
+    if size > most:
+        raise _too_large(most)
     try:
         return model.model_validate_json(bytes(raw))
     except ValidationError as error:
         raise _invalid(error) from None
+
+
+def _declared(headers: Headers) -> int:
+    length = headers.get("content-length", "")
+    return int(length[:20]) if length.isdecimal() else 0
 
 
 @contextlib.asynccontextmanager
@@ -103,16 +123,19 @@ def _too_large(limit: int) -> ApiError:
         413,
         f"the request is larger than {limit:,} bytes, the limit of this server (--max-body)",
         code="request_too_large",
+        close=True,
     )
 
 
 def _invalid(error: ValidationError) -> ApiError:
-    first = error.errors(include_url=False, include_input=False)[0]
-    path = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
+    # Of a union every branch has its say; the one that understood most got furthest.
+    found = error.errors(include_url=False, include_input=False)
+    most = max(found, key=lambda each: len(each["loc"]))
+    path = [str(part) for part in most["loc"] if not _BRANCH.search(str(part))]
     where = ".".join(path)
-    if first["type"] == "json_invalid":
-        return refused(f"the body is not valid JSON: {first['msg']}")
-    return refused(f"{where}: {first['msg']}" if where else first["msg"], path[0] if path else None)
+    if most["type"] == "json_invalid":
+        return refused(f"the body is not valid JSON: {most['msg']}")
+    return refused(f"{where}: {most['msg']}" if where else most["msg"], path[0] if path else None)
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
@@ -174,7 +197,6 @@ class EventStream(Response):
         try:
             async for delta in self._turn.deltas():
                 await self._send(send, self._writer.delta(delta))
-                await asyncio.sleep(self._settings.interval)
             assert self._turn.result is not None
             await self._send(send, self._writer.end(self._turn.result))
         except Exception as error:
@@ -239,9 +261,6 @@ class Guard:
                 raise busy(f"{self._settings.max_requests} requests are open; try again later")
             _check_origin(headers, self._settings.origins)
             scope["openjet.key"] = _check_key(headers, self._settings.api_keys)
-        length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._settings.max_body:
-            raise _too_large(self._settings.max_body)
 
 
 def _check_origin(headers: Headers, allowed: Sequence[str]) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from openjet_provider.server.errors import refused, to_json
 
 
 class BoundedProtocol(H11Protocol):
@@ -33,6 +36,25 @@ class BoundedProtocol(H11Protocol):
         super().timeout_keep_alive_handler()
         if self.transport.get_write_buffer_size():  # closing would wait until it is taken
             self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """To what is no HTTP, in the shape of the other errors."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # in the middle of an answer
+            self.transport.abort()
+            return
+        body = to_json(refused(f"{msg.rstrip('.')}: it is not valid HTTP/1.1").body("/"))
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
+        response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answering as HTTP is all there is to it."""
 
     def _watch(self) -> None:
         """The time runs while no request is being answered."""

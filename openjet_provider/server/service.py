@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from openjet_provider._core import EngineStats
 from openjet_provider.chat.prompt import Prompt
 from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult
+from openjet_provider.engine import COUNTED_CONTEXTS
 from openjet_provider.errors import EngineLost, OpenJetError
 from openjet_provider.generation import RequestStats
 from openjet_provider.gpu import Gpus
@@ -134,10 +135,11 @@ class Service:
         served = self.engine.model_name
         patterns = (served, f"openjet/{served}", *self.settings.aliases)
         if name and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            asked = name if len(name) <= 200 else f"{name[:200]}..."
             raise ApiError(
                 404,
-                f"The model '{name}' does not exist: this server serves '{served}'. Ask for that"
-                f" name, or start the server with --alias '{name}'",
+                f"The model '{asked}' does not exist: this server serves '{served}'. Ask for that"
+                f" name, or start the server with --alias '{asked}'",
                 param="model",
                 code="model_not_found",
             )
@@ -164,7 +166,8 @@ class Service:
         """Start a continuation of text or token ids; `options` are a request without messages."""
         engine = self.engine
         options = replace(options, timeout=self.bounded(options.timeout))
-        tokens = await asyncio.to_thread(prompt_tokens, engine.format.tokenizer, prompt)
+        most = COUNTED_CONTEXTS * engine.context
+        tokens = await asyncio.to_thread(prompt_tokens, engine.format.tokenizer, prompt, most)
         with self._lost_noticed():
             stream = start_text(engine, tokens, options, stop_tokens)
         task = prompt[:80] if isinstance(prompt, str) else f"{len(prompt)} tokens"
@@ -176,6 +179,7 @@ class Service:
 
     def _turn(self, stream: Stream, endpoint: str, client: str | None, task: str) -> Turn:
         """A started stream, under the monitor's eyes from now on."""
+        stream.interval = self.settings.interval
         seen = self.monitor.begin(stream.conversation, client, task, lambda: stream.stats)
         turn = Turn(self, stream, endpoint, seen)
         assert self.loaded is not None

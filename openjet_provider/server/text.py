@@ -25,8 +25,11 @@ from openjet_provider.generation import Generation, Token
 _REASONS: dict[str, FinishReason] = {"length": "length", "cancelled": "cancelled"}
 
 
-def prompt_tokens(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> array[int]:
-    """Ids of a prompt. Special tokens written in a text count as such: its author wrote them.
+def prompt_tokens(
+    tokenizer: Tokenizer, prompt: str | Sequence[int], most: int | None = None
+) -> array[int]:
+    """Ids of a prompt; of more than `most`, perhaps not all. Special tokens written in a text count
+    as such: its author wrote them.
 
     Raises InvalidRequestError for ids that the vocabulary does not have.
     """
@@ -36,7 +39,7 @@ def prompt_tokens(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> array[in
                 f"prompt: {max(prompt)} is no token; this model's are 0 to {len(tokenizer) - 1}"
             )
         return array("i", prompt)
-    ids = tokenizer.encode(prompt, parse_special=True)
+    ids = tokenizer.encode(prompt, parse_special=True, most=most)
     vocabulary = tokenizer.vocabulary
     return array("i", [vocabulary.bos_id]) + ids if vocabulary.add_bos else ids
 

@@ -293,6 +293,15 @@ def test_memory_is_bounded(tokenizer: Tokenizer) -> None:
     assert not kept[0]
 
 
+def test_a_prompt_that_fits_nowhere_is_not_tokenised_to_its_end(builder: PromptBuilder) -> None:
+    request = ChatRequest(messages=[{"role": "user", "content": "7" * 10}] * 1000)
+    complete = builder.build(request)
+    assert builder.build(request, most=len(complete.tokens)) == complete
+    cut = builder.build(request, most=100)
+    assert 100 < len(cut.tokens) < 150
+    assert cut.tokens == complete.tokens[: len(cut.tokens)]
+
+
 def test_a_long_history_costs_little(tokenizer: Tokenizer, builder: PromptBuilder) -> None:
     """Only what is new is tokenised: a follow-up on 400 KB of history."""
     block = "".join(f"value_{i} = compute({i})  # note {i * 7}\n" for i in range(60))

@@ -69,6 +69,40 @@ def test_a_history_is_tokenised_once(tokenizer: Tokenizer) -> None:
     assert time.process_time() - start < 0.005
 
 
+WORDS = [
+    "a", "word", "Zoë", "e\u0301", "'s", "don't", "7", "1234", "٣", "½", "_", "--", "(x)", "😀",
+    "漢字",
+    " ", "  ", "\n", "\r\n", "\n\n ", "\t", "\u00a0", "\u2028", "\x1c", "\x85", "\u0301",
+]  # fmt: skip
+
+
+@given(words=st.lists(st.sampled_from(WORDS), max_size=60), piece=st.integers(24, 60))
+def test_pieces_of_a_long_text_have_its_ids(
+    tokenizer: Tokenizer, words: list[str], piece: int
+) -> None:
+    """As long as words are not longer than a piece."""
+    text = "0".join("".join(words[i : i + 4]) for i in range(0, len(words), 4))
+    whole = tokenizer.encode(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("openjet_provider.chat.tokenizer._PIECE_CHARS", piece)
+        cut = Tokenizer(tokenizer.vocabulary).encode(text)
+    assert cut == whole
+
+
+def test_a_word_longer_than_a_piece_is_still_its_text(tokenizer: Tokenizer) -> None:
+    text = "ab" * 100_000
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("parse_special", [False, True])
+def test_no_more_ids_than_asked_for(tokenizer: Tokenizer, parse_special: bool) -> None:
+    """But for the rest of a piece."""
+    text = "7" * 100_000 + "<think>" + "8" * 200_000
+    ids = tokenizer.encode(text, parse_special=parse_special, most=1000)
+    assert 1000 < len(ids) < 100_000
+    assert len(tokenizer.encode(text, parse_special=parse_special)) > 300_000  # not from a cache
+
+
 def test_threads_share_a_tokenizer(tokenizer: Tokenizer) -> None:
     expected = {text: list(tokenizer.encode(text)) for text in TEXTS}
     wrong: list[str] = []

@@ -93,13 +93,78 @@ async def test_bodies_have_a_limit(connect: Connect) -> None:
         assert response.json()["error"]["code"] == "request_too_large"
 
 
+def raw(url: str, *pieces: bytes) -> bytes:
+    """All that the server sends to what is sent, until it closes the connection."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_a_body_that_is_too_large_is_read_so_that_its_sender_sees_why(engine: Engine) -> None:
+    """More than sockets buffer: who still sends does not read."""
+    size = 12_000_000
+    with live(engine, max_body=size // 3) as url:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+        answer = raw(url, head, b"x" * size)
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert b"request_too_large" in answer
+
+
+def test_a_body_that_is_far_too_large_is_not_waited_for(engine: Engine) -> None:
+    with live(engine, max_body=1000) as url:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {10**19}\r\n\r\n".encode()
+        assert raw(url, head).startswith(b"HTTP/1.1 413")
+
+
+async def test_a_prompt_that_fits_nowhere_is_not_tokenised_to_its_end(
+    client: httpx.AsyncClient, engine: Engine
+) -> None:
+    """The engine's memory and time are not for a body of many contexts."""
+    text = "7" * 2_000_000
+    for path, body in ((CHAT, say(text)), ("/v1/completions", {"prompt": text})):
+        response = await client.post(path, json=body)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert error["code"] == "context_length_exceeded"
+        counted = int(error["message"].split("resulted in ")[1].split()[0])
+        assert 4 * engine.context < counted < 1_000_000
+
+
+async def test_errors_quote_no_more_than_a_little(client: httpx.AsyncClient) -> None:
+    response = await client.post(CHAT, json=say("Hello", model="m" * 100_000))
+    assert response.status_code == 404
+    assert "does not exist" in response.json()["error"]["message"]
+    assert len(response.content) < 3000
+
+
+async def test_of_a_union_the_branch_that_was_meant_is_told(client: httpx.AsyncClient) -> None:
+    response = await client.post(CHAT, json=say("Hello", stop=["x" * 1000]))
+    error = response.json()["error"]
+    assert error["param"] == "stop"
+    assert error["message"].startswith("stop.0: String should have at most 256 characters")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01\x00\xa5\r\n\r\n",  # TLS
+        b"GET /health HTTP/1.1\r\n\r\n",  # no host
+        b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n" % CHAT.encode(),
+        b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" % CHAT.encode(),
+    ],
+)
+def test_what_is_no_http(url: str, request_: bytes) -> None:
+    head, _, body = raw(url, request_).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
 def test_a_body_that_does_not_come(engine: Engine) -> None:
     with live(engine, read_timeout=0.2) as url:
-        host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=60) as connection:
-            head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{"
-            connection.sendall(head.encode())
-            assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{"
+        assert raw(url, head.encode()).startswith(b"HTTP/1.1 408")
 
 
 @pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"])
