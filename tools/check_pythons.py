@@ -72,9 +72,14 @@ with local_server("openjet-tiny") as server:
     assert answer["choices"][0]["finish_reason"]
 """
 MONITOR = """
-import pynvml
-from openjet_provider.cli import main
-raise SystemExit(main(["top", "--run", "1"]))
+import dataclasses, pynvml
+from openjet_provider import Engine
+from openjet_provider.monitor.view import render
+with Engine("openjet-tiny") as engine:
+    sample = {"version": "0", "model": engine.model_name, "backend": engine.backend,
+              "context": engine.context, "agents": engine.agents, "uptime_s": 1.0,
+              "engine": dataclasses.asdict(engine.stats()), "conversations": []}
+assert "openjet-tiny" in render(sample, None, 80, 24).plain
 """
 PULL = """
 import os, subprocess, sys

@@ -7,7 +7,6 @@ it; the others wait for its next training.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from openjet_provider.local_server import local_server
-from tests.examples.envs import NotInstallable, python_of
+from tests.examples.conftest import finish, python, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]  # installing included
 
@@ -57,37 +56,8 @@ COUNTERS = r"\d+ steps \(\d+ of several agents\), ([\d.]+) rows per step, (\d+) 
 EXAMPLES = {name.partition(",")[0] for name in RIGHT}
 
 
-def python(name: str) -> Path:
-    try:
-        return python_of(name)
-    except (NotInstallable, subprocess.TimeoutExpired) as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"its packages cannot be installed here: {error}")
-
-
-def start(name: str, root: Path, folder: Path, **environment: str) -> subprocess.Popen[str]:
-    variables = {"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment}
-    command = [str(python(name)), str(root / "examples" / f"{name}.py")]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str], timeout: float = 200) -> str:
-    """What it printed, after it has ended well."""
-    try:
-        said, errors = process.communicate(timeout=timeout)
-    finally:
-        process.kill()
-    assert process.returncode == 0, said + errors
-    return said
+def start_example(name: str, root: Path, folder: Path, **variables: str) -> subprocess.Popen[str]:
+    return start(python(name), root / "examples" / f"{name}.py", folder, **variables)
 
 
 def assert_shared(counters: tuple[str, str]) -> None:
@@ -107,7 +77,7 @@ def outputs(root, tmp_path_factory):
 
     def output(name: str) -> str:
         if name not in known:
-            known[name] = finish(start(name, root, tmp_path_factory.mktemp(name)))
+            known[name] = finish(start_example(name, root, tmp_path_factory.mktemp(name)))
         return known[name]
 
     return output
@@ -136,7 +106,9 @@ def test_two_at_once_on_one_server_finish_both(root, tmp_path):
     for name in names:
         python(name)
     with local_server("openjet-tiny", "--context", "8192", "--agents", "4") as server:
-        running = [start(name, root, tmp_path, OPENJET_BASE_URL=server.url) for name in names]
+        running = [
+            start_example(name, root, tmp_path, OPENJET_BASE_URL=server.url) for name in names
+        ]
         said = [finish(process) for process in running]
         stats = server.stats()
     for name, output in zip(names, said, strict=True):
@@ -147,7 +119,7 @@ def test_two_at_once_on_one_server_finish_both(root, tmp_path):
 
 @pytest.mark.soak  # the proxy's packages and its start take longer than all the others
 def test_a_proxy_keeps_each_conversation_on_one_of_two_servers(root, tmp_path):
-    said = finish(start("litellm_proxy", root, tmp_path), timeout=390)
+    said = finish(start_example("litellm_proxy", root, tmp_path), timeout=390)
     kept = re.findall(r"^conversation-\d: (http://\S+) \((\d+) cached\)$", said, re.M)
     assert len(kept) == 4, said
     assert all(int(cached) > 0 for _, cached in kept)
@@ -156,7 +128,7 @@ def test_a_proxy_keeps_each_conversation_on_one_of_two_servers(root, tmp_path):
 
 @pytest.mark.soak  # a cluster of its own
 def test_ray_sends_each_crew_to_the_replica_that_knows_its_prompt(root, tmp_path):
-    said = finish(start("ray_serve", root, tmp_path), timeout=390)
+    said = finish(start_example("ray_serve", root, tmp_path), timeout=390)
     agents = re.findall(r"^(\w+): replica (\w+) \((\d+) cached\)$", said, re.M)
     assert len(agents) == 6, said
     assert all(int(cached) > 0 for *_, cached in agents)
