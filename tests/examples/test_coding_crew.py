@@ -43,7 +43,6 @@ def test_time_is_limited(crew, monkeypatch, capsys):
     assert "solved" in capsys.readouterr().out
 
 
-@pytest.mark.timeout(600)
 def test_four_agents_solve_their_tasks(root):
     done = subprocess.run(
         [sys.executable, "examples/coding_crew.py", "--plain", "--seconds", "500"],
@@ -51,7 +50,7 @@ def test_four_agents_solve_their_tasks(root):
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{root}:{root}/integrations"},
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=550,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

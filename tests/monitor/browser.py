@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import select
+import shlex
 import shutil
 import subprocess
 import time
@@ -101,7 +102,7 @@ def browser(folder: Path) -> Iterator[Page]:
     answers_out, answers_in = os.pipe()
     flags = (
         "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
-        f" --user-data-dir={folder} --remote-debugging-pipe"
+        f" --user-data-dir={shlex.quote(str(folder))} --remote-debugging-pipe"
     )
     command = f"exec {CHROMIUM} {flags} 3<&{commands_out} 4>&{answers_in}"
     process = subprocess.Popen(

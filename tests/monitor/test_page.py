@@ -91,7 +91,6 @@ def test_a_key_guards_the_statistics_and_not_the_page(engine: Engine) -> None:
 
 
 @needs_browser
-@pytest.mark.timeout(600)
 def test_in_a_browser(
     engine: Engine, url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

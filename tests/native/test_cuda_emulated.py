@@ -22,7 +22,7 @@ from openjet_provider.errors import InvalidRequestError, ModelFileError
 from tests.native.steps import CUDA, Part, Stepper, backend_options
 from tests.reference.random_model import PRESETS, Shape, write_model
 
-pytestmark = pytest.mark.timeout(600)  # the first one waits for the compiler
+pytestmark = pytest.mark.timeout(1800)  # the first one waits for the compiler
 
 GREEDY: dict[str, Any] = {}
 SEEDED = {"temperature": 0.9, "top_k": 12, "top_p": 0.9, "seed": 7, "coupled": 1, "presence": 0.3}

@@ -23,7 +23,7 @@ from tests.reference.vocabulary import byte_alphabet, qwen_vocabulary_available
 
 # Slow: the first test waits for a sanitized build. The same damages run without one in `make test`,
 # by test_programs.py.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def run(program: Path, *arguments: str) -> None:
     )
 
 
-@pytest.mark.timeout(600)  # the first one waits for the compiler
+@pytest.mark.timeout(1800)  # the first one waits for the compiler
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_passes(programs: Path, name: str) -> None:
     run(programs / name)

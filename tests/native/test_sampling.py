@@ -34,7 +34,7 @@ PROTOTYPES = """
 CHOICE = 0  # Purpose::choice
 VOCAB = 97
 
-pytestmark = pytest.mark.timeout(300)  # the first test waits for the compiler
+pytestmark = pytest.mark.timeout(1800)  # the first test waits for the compiler
 
 
 def build(out: Path, engine: Path) -> Any:

@@ -24,7 +24,7 @@ STRUCTS = """
     void shim_read_prompts(const struct shim_case *, struct shim_outcome *);
 """
 
-pytestmark = pytest.mark.timeout(300)  # the first test waits for the compiler
+pytestmark = pytest.mark.timeout(1800)  # the first test waits for the compiler
 
 
 @pytest.fixture(scope="module")

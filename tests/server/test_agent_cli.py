@@ -21,7 +21,7 @@ import pytest
 from openjet_provider.engine import Engine, ScriptRule
 from tests.server.conftest import live
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 COMMAND = "echo hello > hello.txt"
 TASK = f"Run `{COMMAND}`"

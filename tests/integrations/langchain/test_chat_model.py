@@ -128,7 +128,7 @@ async def test_all_four_ways_say_the_same(llm, question):
 
 def test_one_chunk_has_the_usage_and_the_last_one_closes(llm):
     chunks = list(llm.stream("slowly", max_tokens=20))
-    assert len(chunks) > 3
+    assert len(chunks) > 1
     assert [c.usage_metadata is not None for c in chunks].count(True) == 1
     assert [c.chunk_position for c in chunks].index("last") == len(chunks) - 1
 

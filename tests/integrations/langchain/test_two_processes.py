@@ -77,7 +77,6 @@ def wait_until(condition) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.timeout(300)  # two interpreters start, on however busy a machine
 def test_they_share_a_prefix_and_steps(root):
     """The first process holds its conversation's pages and steps while the second one joins.
 

@@ -340,7 +340,7 @@ def test_a_full_queue(ask):
 
 
 def test_an_engine_that_fails(ask):
-    options = script_options(context=2048)
+    options = script_options()
     options["script"] = options["script"][3:4]
     with pytest.raises(litellm.ServiceUnavailableError):
         litellm.completion(**ask("break down", engine_options=options))
