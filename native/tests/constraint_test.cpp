@@ -308,7 +308,7 @@ void check_ends() {
 
     const uint64_t failed = slow.submit(request_of(ask));
     oj_mask_request asked = {};
-    while (slow.engine->poll_masks(&asked, 1000) == 1 && asked.request != failed) {
+    while (slow.engine->poll_masks(&asked, 20000) == 1 && asked.request != failed) {
     }
     slow.engine->set_masks(failed, asked.position, nullptr, 0, nullptr, 0);
     expect(slow.wait(failed).finish == OJ_FINISH_CONSTRAINT, "masks that cannot be made end it");
