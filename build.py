@@ -189,6 +189,20 @@ def source_hash() -> str:
     return digest.hexdigest()
 
 
+def gpu_runs(source: str) -> list[str]:
+    """GPUs on which bench/gpu_check.py was recorded with these sources, without a failure."""
+    records = [json.loads(path.read_text()) for path in (ROOT / "bench" / "results").glob("*.json")]
+    return sorted(
+        record["card"]
+        for record in records
+        if isinstance(record, dict)
+        and record.get("source_hash") == source
+        and "card" in record
+        and not record.get("emulated")
+        and not record.get("failed")
+    )
+
+
 def cxx_toolchain(sanitize: str | None = None, emulate: bool = False) -> Toolchain:
     flags = ["-std=c++17", *HOST_FLAGS]
     if emulate:
@@ -374,7 +388,9 @@ def build_package(out: Path) -> list[Path]:
     if not HEADER.is_file():
         raise BuildError(f"{HEADER} is missing: the source tree is not complete")
     with build_lock():
-        record: dict[str, Any] = {"source_hash": source_hash(), "cpu": build_cpu(out)}
+        source = source_hash()
+        record: dict[str, Any] = {"source_hash": source, "gpu_runs": gpu_runs(source)}
+        record["cpu"] = build_cpu(out)
         record["cuda"] = try_cuda(out)
         shutil.copyfile(HEADER, out / HEADER.name)
         with tempfile.NamedTemporaryFile("w", dir=out, suffix=".part", delete=False) as part:

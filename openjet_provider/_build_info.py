@@ -18,14 +18,25 @@ def library(kind: str) -> Path:
 def build_record() -> dict[str, Any]:
     """What build.py recorded; empty if nothing was built.
 
-    `source_hash` of native/; `cpu`: compiler, flags; `cuda`: built, architectures, and as far as
-    they apply nvcc, nvcc_version, skipped (architecture -> why), reason (not tried) or error.
+    `source_hash` of native/; `gpu_runs`: GPUs on which these sources passed their checks; `cpu`:
+    compiler, flags; `cuda`: built, architectures, and as far as they apply nvcc, nvcc_version,
+    skipped (architecture -> why), reason (not tried) or error.
     """
     try:
         record: dict[str, Any] = json.loads((LIB / "_build_record.json").read_text())
     except FileNotFoundError:
         return {}
     return record
+
+
+def unproven_cuda() -> str:
+    """What users of the CUDA backend are told while nobody has recorded a run of it on a GPU."""
+    if build_record().get("gpu_runs"):
+        return ""
+    return (
+        "the CUDA backend was never recorded on a GPU with these sources: its answers are proven on"
+        " an emulator only. bench/gpu_check.sh checks this GPU; backend='cpu' does without it"
+    )
 
 
 def describe_build() -> str:

@@ -377,7 +377,7 @@ def _file_name(name: str) -> bytes:
 def _token(event: Any) -> Token:
     found = event.logprob
     top = tuple((found.top_ids[i], found.top_logprobs[i]) for i in range(found.n_top))
-    return Token(event.token, event.keep, found.logprob, top)
+    return Token(event.token, event.keep, found.logprob, top, event.stats.total_us / 1e6)
 
 
 def _draft_counts(counts: Any) -> DraftCounts:

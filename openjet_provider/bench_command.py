@@ -57,6 +57,8 @@ def add_parser(commands: Any) -> None:
     what.add_argument("--kv", help=f"KV cache: {defaults.KV} (default), f16 or f32")
     what.add_argument("--threads", type=int, help="CPU threads")
     what.add_argument("--drafts", type=int, help=f"drafts a step (default {defaults.DRAFTS})")
+    what.add_argument("--draft-head", metavar="FILE", help="as of `openjet serve`")
+    what.add_argument("--step-target-ms", type=float, metavar="MS", help="as of `openjet serve`")
     how = parser.add_argument_group("how")
     how.add_argument("--agents", type=int, help=f"2-16 at once (default {defaults.AGENTS})")
     how.add_argument("--short", type=int, help=f"tokens of a short context (default {_SHORT})")
@@ -177,12 +179,12 @@ def _engine(
     arguments: argparse.Namespace, agents: int
 ) -> Iterator[tuple[Engine | RemoteEngine, dict[str, Any]]]:
     """What is measured, and what the record says of it."""
-    names = ("model", "backend", "kv", "threads", "drafts")
+    names = ("model", "backend", "kv", "threads", "drafts", "draft_head", "step_target_ms")
     options = {name: getattr(arguments, name) for name in names}
     given = {name: value for name, value in options.items() if value is not None}
     if arguments.url:
         if given:
-            said = ", ".join(f"--{name}" for name in given)
+            said = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise InvalidRequestError(f"--url measures a server as it is: leave out {said}")
         from openjet_provider.remote import RemoteEngine
 

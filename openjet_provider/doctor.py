@@ -197,7 +197,8 @@ def _cuda_engine() -> str:
         _native.load("cuda")
     except BackendUnavailableError as error:
         return str(error).splitlines()[0]
-    return "loads, and matches its header"
+    warning = _build_info.unproven_cuda()
+    return f"loads, and matches its header{f'; {warning}' if warning else ''}"
 
 
 def _where(name: str) -> str:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openjet_provider import defaults, models
+from openjet_provider import _build_info, defaults, models
 from openjet_provider._core import Core, EngineStats, SavedFile, TokenRequest
 from openjet_provider._native import Model, Native, load
 from openjet_provider.devices import Backend, DeviceLock, choose_backend
@@ -379,6 +379,8 @@ class _Shared:
         self.backend = choose_backend(str(self.options.backend), path.stat().st_size)
         self.lock: DeviceLock | None = None
         native = load("cuda" if self.backend == "cuda" else "cpu")
+        if self.backend == "cuda" and (warning := _build_info.unproven_cuda()):
+            log.warning("%s", warning)
         with contextlib.ExitStack() as undo:
             if self.backend == "cuda":
                 self.lock = DeviceLock(self.options.device or 0, path.name)

@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import threading
+import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,12 +33,14 @@ class Token(NamedTuple):
 
     keep: leading bytes of its text that belong to the output, -1 for all (a stop string cut it).
     logprob: natural log, before temperature and filters; top: the likeliest alternatives.
+    at_s: seconds from submission until the engine had it.
     """
 
     id: int
     keep: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -207,12 +210,15 @@ class Inbox(Generic[T]):
 class Generation(Inbox[Token]):
     """The tokens of one request, as the core's pump thread receives them.
 
-    conversation: the prompt's tokens and those generated so far.
+    conversation: the prompt's tokens and those generated so far. times: of each generated one, when
+    the engine had it, by time.perf_counter().
     """
 
     def __init__(self, prompt: Sequence[int], cancel: Callable[[], None]) -> None:
         super().__init__(len(prompt), cancel)
         self.conversation = array("i", prompt)
+        self.times = array("d")
+        self._submitted = time.perf_counter()
 
     def deliver(
         self,
@@ -223,4 +229,5 @@ class Generation(Inbox[Token]):
     ) -> list[Waiter]:
         """Called by the thread that receives; whom it is to `wake`."""
         self.conversation.extend([token.id for token in items])
+        self.times.extend([self._submitted + token.at_s for token in items])
         return super().deliver(items, stats, finish, error)

@@ -72,6 +72,19 @@ def add_parser(commands: Any) -> None:
     engine.add_argument("--threads", type=int, help="CPU threads (default one per core)")
     engine.add_argument("--drafts", type=int, help=f"drafts a step (default {defaults.DRAFTS})")
     engine.add_argument(
+        "--draft-head",
+        metavar="FILE",
+        help="token ids, with white space between, that MTP drafts are chosen from (default: of"
+        f" large vocabularies the {defaults.DRAFT_HEAD_ROWS:,} most common)",
+    )
+    engine.add_argument(
+        "--step-target-ms",
+        type=float,
+        metavar="MS",
+        help="how long a step may take that reads a prompt while others are answered (default"
+        f" {defaults.STEP_TARGET} times one that only answers)",
+    )
+    engine.add_argument(
         "--max-queue", type=int, help=f"requests that may wait (default {defaults.QUEUE})"
     )
     engine.add_argument(
@@ -158,7 +171,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     names = (
         "agents context backend device kv memory_budget threads drafts max_queue max_queue_client"
-        " host_cache state_dir state_bytes"
+        " host_cache state_dir state_bytes draft_head step_target_ms"
     )
     options = {name: getattr(arguments, name) for name in names.split()}
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)

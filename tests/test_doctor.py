@@ -32,6 +32,7 @@ class Machine:
     smi: str | None = SMI
     libraries: tuple[str, ...] = ("cpu",)
     loads: tuple[str, ...] = ("cpu", "cuda")
+    gpu_runs: tuple[str, ...] = ()
 
     def fake(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         def load(kind: str) -> None:
@@ -45,7 +46,8 @@ class Machine:
             (folder / "nvidia-smi").chmod(0o755)
         monkeypatch.setenv("PATH", str(folder))
         monkeypatch.setattr(_build_info, "LIB", folder)
-        record = {"cpu": CPU_RECORD, "cuda": self.cuda} if self.libraries else {}
+        record = {"cpu": CPU_RECORD, "cuda": self.cuda, "gpu_runs": self.gpu_runs}
+        record = record if self.libraries else {}
         monkeypatch.setattr(_build_info, "build_record", lambda: record)
         monkeypatch.setattr(_native, "load", load)
         nodes = [Path("/dev/nvidia0")] if self.gpu else []
@@ -69,8 +71,13 @@ MACHINES = {
         [
             "NVIDIA Card, 24564 MiB (24000 MiB free), driver 580.65, sm_8.9",
             "libopenjet_cuda.so: built with nvcc 13.0 for sm_89",
-            "CUDA engine   loads, and matches its header",
+            "CUDA engine   loads, and matches its header; the CUDA backend was never recorded on",
         ],
+        True,
+    ),
+    "GPU, and checks recorded on one": (
+        Machine(BUILT, libraries=("cpu", "cuda"), gpu_runs=("NVIDIA Card",)),
+        ["CUDA engine   loads, and matches its header\n"],
         True,
     ),
     "GPU, but built without nvcc": (

@@ -1,10 +1,15 @@
-"""Run every test at full size and record it in bench/results/soak.json. Hours, not minutes.
+"""Run every test at full size, in parts, and record each in bench/results/soak.json.
 
-The record names what was run and on what: command, hash of native/, commit, machine, outcome.
+    python tools/soak.py [--only PART ...]
+
+Hours, not minutes. The record is written after every part, so what was done stays when a run is
+interrupted; parts of the same native sources add up, and it is `complete` once it has them all.
+Each part names its command, commit, uncommitted files, date, machine and outcome.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -16,25 +21,41 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "bench" / "results" / "soak.json"
-NATIVE = ["tests/native/test_programs.py"]
-COMMANDS = [
-    ["-m", "pytest", "-m", "", "--hypothesis-profile=soak", "--timeout=0"],
-    ["-m", "pytest", "-m", "", "--timeout=0", *NATIVE, "--sanitize=address"],
-    ["-m", "pytest", "-m", "", "--timeout=0", *NATIVE, "--sanitize=thread"],
-]
+PROGRAMS = "tests/native/test_programs.py"
+# Tests that are parts of their own.
+SINGLE = {
+    "schedules": ["tests/native/test_engine_schedules.py"],
+    "native-schedules": [f"{PROGRAMS}::test_engine_for_long[schedules]"],
+    "cancels": [f"{PROGRAMS}::test_engine_for_long[cancels]"],
+    "constrained": ["tests/engine/test_schemas.py"],
+    "damaged-files": [
+        f"{PROGRAMS}::test_damaged_model_files",
+        "tests/native/test_gguf.py::test_every_damage_is_refused_or_harmless",
+    ],
+}
+# What pytest is given.
+PARTS: dict[str, list[str]] = {
+    **SINGLE,
+    "others": [f"--deselect={test}" for tests in SINGLE.values() for test in tests],
+    "address": [f"{PROGRAMS}::test_program_passes", "--sanitize=address"],
+    "thread": [f"{PROGRAMS}::test_program_passes", "--sanitize=thread"],
+}
 
 
 def output(*command: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
-def cpu_model() -> str:
+def machine() -> str:
     names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return names[0] if names else "unknown CPU"
+    cpu = names[0] if names else "unknown CPU"
+    return f"{cpu}, {len(os.sched_getaffinity(0))} cores, {platform.platform()}"
 
 
 def pytest_counts(report: Path) -> dict[str, int]:
@@ -42,34 +63,62 @@ def pytest_counts(report: Path) -> dict[str, int]:
     return {key: int(suite.attrib[key]) for key in ("tests", "failures", "errors", "skipped")}
 
 
-def run(arguments: list[str]) -> dict[str, object]:
+def run(part: str) -> dict[str, Any]:
+    arguments = ["-m", "pytest", "-m", "", "--hypothesis-profile=soak", "--timeout=0", *PARTS[part]]
+    found = {
+        "command": shlex.join(["python", *arguments]),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "load_before": os.getloadavg()[0],
+    }
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         done = subprocess.run([sys.executable, *arguments, f"--junitxml={report}"], cwd=ROOT)
         counts = pytest_counts(report) if report.exists() else {}
-    return {
-        "command": shlex.join(["python", *arguments]),
-        "status": done.returncode,
-        "seconds": round(time.monotonic() - started),
-        **counts,
-    }
+    seconds = round(time.monotonic() - started)
+    return {**found, "status": done.returncode, "seconds": seconds, **counts}
 
 
-def main() -> int:
+def parts_of(source_hash: str) -> dict[str, Any]:
+    """The recorded parts, if they are of these sources."""
+    try:
+        record = json.loads(RECORD.read_text())
+    except FileNotFoundError:
+        return {}
+    return dict(record["parts"]) if record.get("source_hash") == source_hash else {}
+
+
+def write(source_hash: str, parts: dict[str, Any]) -> None:
     record = {
-        "source_hash": output(sys.executable, "build.py", "--hash"),
-        "commit": output("git", "rev-parse", "HEAD"),
-        "uncommitted": output("git", "status", "--porcelain").splitlines(),
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{cpu_model()}, {len(os.sched_getaffinity(0))} cores, {platform.platform()}",
-        "runs": [run(command) for command in COMMANDS],
+        "source_hash": source_hash,
+        "complete": set(parts) == set(PARTS),
+        "parts": {name: parts[name] for name in PARTS if name in parts},
     }
     RECORD.parent.mkdir(parents=True, exist_ok=True)
-    RECORD.write_text(json.dumps(record, indent=2) + "\n")
-    print(f"recorded in {RECORD.relative_to(ROOT)}")
-    return max(int(entry["status"] != 0) for entry in record["runs"])
+    new = RECORD.with_suffix(".part")
+    new.write_text(json.dumps(record, indent=2) + "\n")
+    new.replace(RECORD)
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser("soak.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--only", action="append", choices=list(PARTS), help="this part; repeatable (default all)"
+    )
+    chosen = parser.parse_args(argv).only or list(PARTS)
+    status = 0
+    for part in chosen:
+        source_hash = output(sys.executable, "build.py", "--hash")
+        commit = output("git", "rev-parse", "HEAD")
+        uncommitted = output("git", "status", "--porcelain").splitlines()
+        print(f"soak: {part}", flush=True)
+        found = {"commit": commit, "uncommitted": uncommitted, **run(part)}
+        write(source_hash, {**parts_of(source_hash), part: found})
+        status |= int(found["status"] != 0)
+    print(f"recorded in {RECORD}")
+    return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

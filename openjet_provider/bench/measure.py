@@ -20,13 +20,14 @@ T = TypeVar("T")
 
 TIMEOUT_S = 3600.0
 _START_S = 60.0  # for all threads to be there
+_ONE_STEP_S = 5e-5  # tokens that are closer are of one step
 Messages = list[dict[str, Any]]
 
 
 @dataclass
 class Answer:
     """Times are of time.perf_counter(). `arrivals`: when a piece of the answer came, and its
-    characters."""
+    characters. `steps`: when the engine had a token or several, if it tells."""
 
     started: float
     ended: float = 0.0
@@ -35,6 +36,7 @@ class Answer:
     text: str = ""
     drafted: int = 0
     accepted: int = 0
+    steps: list[float] = field(default_factory=list)
 
     @property
     def first_s(self) -> float:
@@ -62,8 +64,17 @@ class Answer:
 
     def gaps(self, since: float = 0.0, until: float = float("inf")) -> list[float]:
         """Seconds between pieces, of those that touch the window."""
-        times = [at for at, _ in self.arrivals]
-        return [b - a for a, b in itertools.pairwise(times) if b > since and a < until]
+        return _gaps([at for at, _ in self.arrivals], since, until)
+
+    def step_gaps(self, since: float = 0.0, until: float = float("inf")) -> list[float]:
+        """The same between steps of the engine, whenever their tokens came."""
+        return _gaps(self.steps, since, until)
+
+    def take_steps(self, token_times: Sequence[float]) -> None:
+        """Tokens of one step are taken for one."""
+        for at in token_times:
+            if not self.steps or at - self.steps[-1] > _ONE_STEP_S:
+                self.steps.append(at)
 
     def characters_between(self, since: float, until: float) -> int:
         return sum(size for at, size in self.arrivals if since < at <= until)
@@ -101,6 +112,7 @@ class Asker:
         for delta in stream:
             note(answer, delta)
         answer.ended = time.perf_counter()
+        answer.take_steps(stream.token_times)
         result, stats = stream.result(), stream.stats
         if not result.usage.completion_tokens:
             raise BackendUnavailableError(
@@ -109,6 +121,10 @@ class Asker:
             )
         answer.usage, answer.text = result.usage, result.content or ""
         answer.drafted, answer.accepted = sum(stats.drafted), sum(stats.accepted)
+
+
+def _gaps(times: Sequence[float], since: float, until: float) -> list[float]:
+    return [b - a for a, b in itertools.pairwise(times) if b > since and a < until]
 
 
 def note(answer: Answer, delta: ChatDelta) -> None:

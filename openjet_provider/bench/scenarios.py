@@ -126,18 +126,28 @@ class Bench:
         seen = writer.answer
         last = min(first, seen.ended)  # it may have come to its end before
         tokens = seen.characters_between(asked, last) * per_character
-        ordinary = max(statistics.median(alone.gaps()), 1e-9)
-        pauses = seen.gaps(asked, last) or [0.0]
         add = self.numbers.add
         add("beside", "alone", "tokens/s", alone.decode_speed)
         add("beside", "beside the prompt", "tokens/s", tokens / max(last - asked, 1e-9))
-        add("beside", "longest pause alone", "s", max(alone.gaps()))
-        add("beside", "longest pause beside", "s", max(pauses))
-        add("beside", "median pause in ordinary gaps", "", statistics.median(pauses) / ordinary)
-        add("beside", "longest pause in ordinary gaps", "", max(pauses) / ordinary)
-        add("beside", "longest alone in ordinary gaps", "", max(alone.gaps()) / ordinary)
+        self._pauses("", "gaps", alone.gaps(), seen.gaps(asked, last))
+        self._pauses("engine: ", "steps", alone.step_gaps(), seen.step_gaps(asked, last))
         add("beside", "first token of the long prompt", "s", reader.first_s)
         add("beside", "covered", "%", 100 * (last - asked) / (first - asked))
+
+    def _pauses(self, of: str, what: str, alone: list[float], beside: list[float]) -> None:
+        """Pauses of the agent that writes, as it sees them and as its engine makes them."""
+        if not alone:
+            return
+        ordinary = max(statistics.median(alone), 1e-9)
+        beside = beside or [0.0]
+        median = statistics.median(beside) / ordinary
+        add = self.numbers.add
+        add("beside", f"{of}ordinary pause", "s", ordinary)
+        add("beside", f"{of}longest pause alone", "s", max(alone))
+        add("beside", f"{of}longest pause beside", "s", max(beside))
+        add("beside", f"{of}median pause in ordinary {what}", "", median)
+        add("beside", f"{of}longest pause in ordinary {what}", "", max(beside) / ordinary)
+        add("beside", f"{of}longest alone in ordinary {what}", "", max(alone) / ordinary)
 
     def shared(self, round_: int) -> None:
         """All agents at once, behind one long system prompt."""
@@ -287,6 +297,7 @@ class _Writer:
         finally:
             with self._changed:
                 self.answer.ended = time.perf_counter()
+                self.answer.take_steps(self._stream.token_times)
                 self._changed.notify_all()
 
 

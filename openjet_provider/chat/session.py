@@ -241,6 +241,11 @@ class ChatStream(TurnStream[Token]):
         return self._generation.conversation
 
     @property
+    def token_times(self) -> Sequence[float]:
+        """When the engine had each generated token, by time.perf_counter()."""
+        return self._generation.times
+
+    @property
     def thinking(self) -> bool:
         """Whether the last delta ended inside the model's thinking."""
         return self._parser.thinking

@@ -40,6 +40,11 @@ class TurnStream(ABC, Generic[T]):
         """Whether the last delta ended inside the model's thinking."""
 
     @property
+    def token_times(self) -> Sequence[float]:
+        """When the engine had each token, by time.perf_counter(); empty where it does not tell."""
+        return ()
+
+    @property
     def stats(self) -> RequestStats:
         """Counts and times so far."""
         return self._inbox.stats

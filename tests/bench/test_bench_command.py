@@ -73,6 +73,9 @@ def test_on_the_real_engine(
     assert record["command"].startswith("openjet bench -m openjet-tiny --quick")
     assert record["machine"]["cores"] > 0
     assert record["settings"]["agents"] == 2
+    beside = record["results"]["beside"]
+    ordinary = beside["engine: ordinary pause"]["min"]
+    assert beside["engine: longest pause alone"]["max"] >= ordinary > 0
     assert set(record["results"]) == {*SCENARIOS, "follow_up"}
     for scenario in record["results"]:
         assert scenario in text

@@ -35,6 +35,13 @@ def test_pauses(answer: Answer) -> None:
     assert answer.gaps(16.5, 17) == []
 
 
+def test_pauses_between_steps(answer: Answer) -> None:
+    assert answer.step_gaps() == []  # the engine does not tell
+    answer.take_steps([11.0, 11.00001, 12.5, 12.50002, 12.50003, 15.5])
+    assert answer.step_gaps() == [1.5, 3]  # tokens of one step are one
+    assert answer.step_gaps(12.6, 13) == [3]
+
+
 def test_characters_of_a_window(answer: Answer) -> None:
     assert answer.characters_between(12, 13.5) == 15
     assert answer.characters_between(14, 15) == 0

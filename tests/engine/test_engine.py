@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -284,6 +285,20 @@ def test_a_scripted_reply_comes_through_whole(scripted: Open) -> None:
     assert result.content == "Good morning."
     assert result.finish_reason == "stop"
     assert result.usage.completion_tokens > 1
+
+
+def test_token_times_are_of_the_engine_not_of_whoever_takes_them(scripted: Open) -> None:
+    engine = scripted(ScriptRule(reply="one two three four", delay_s=0.03))
+    before = time.perf_counter()
+    stream = engine.chat(ask())
+    assert waits_until(lambda: stream.stats.generated >= 4)
+    taken = time.perf_counter()  # all of them late, at once
+    stream.result()
+    times = list(stream.token_times)
+    assert len(times) == stream.stats.generated
+    assert before < times[0]
+    assert times[3] <= taken
+    assert all(b - a >= 0.029 for a, b in itertools.pairwise(times))
 
 
 def test_streamed_deltas_add_up_to_the_result(scripted: Open) -> None:

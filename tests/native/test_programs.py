@@ -62,7 +62,9 @@ def test_programs_for_a_gpu_compile(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("arguments", [["--schedules", "2000"], ["--cancels", "1800"]])
+@pytest.mark.parametrize(
+    "arguments", [["--schedules", "2000"], ["--cancels", "1800"]], ids=["schedules", "cancels"]
+)
 def test_engine_for_long(programs: Path, arguments: list[str]) -> None:
     run(programs / "engine_test", *arguments)
 
