@@ -1,305 +1,292 @@
-"""What a GPU must show before its numbers count: equal bits with the CPU backend on every path, a
-sanitizer run, and the time of a step beside the card's own read bandwidth. See gpu_check.sh."""
+"""What a GPU must show before its numbers count, in the order in which a fault is easiest to find:
+a launch, a meeting of all blocks, every phase alone, whole steps, the equality suites; then times.
+
+    bench/gpu_check.sh [--seconds 460] [--only SECTIONS] [--skip-build] [--out FOLDER]
+    bench/gpu_check.sh --emulated        every line of it here, on the emulator with tiny models
+
+Each section runs in a process and with a limit of its own: a crash, a hang or a lost device ends
+that section only. What it has found so far is in FOLDER/<card>.json at once (its form is described
+in bench/gpu/record.py), so a call that is cut off loses nothing. Sections that an earlier call
+recorded in bench/results/ for the same native sources are kept: a check may take several calls.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import importlib
 import os
-import platform
 import re
-import shutil
-import statistics
+import shlex
+import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from bench.gpu import goals
+from bench.gpu.record import (
+    FAILED,
+    KILLED,
+    NOT_RUN,
+    PASSED,
+    Notes,
+    NotRun,
+    earlier_sections,
+    ended,
+    write_json,
+)
+from bench.gpu.setup import ROOT, Setup
+from openjet_provider.bench.record import commit
 
-from tests.native.steps import CUDA, Part, Stepper
-from tests.reference import random_model
-from tests.reference.random_model import Shape, Spec, write_model
+RESULTS = ROOT / "bench" / "results"
+PROGRAMS = ROOT / "build" / "gpu-tests"
+EMULATED = ROOT / "build" / "tests" / "emulated"  # where the tests build them too
+EMULATED_PROGRAMS = ROOT / "build" / "tests" / "plain"
+NOT_RUN_STATUS = 3  # of a section's process
 
-ROOT = Path(__file__).resolve().parent.parent
-EQUALITY = "tests/native/test_cuda_emulated.py"
-SHAPE_27B = Shape(5120, 64, 17408, 24, 4, 16, 48, 248_320, tied=False, context=262_144)
-WIDE = Shape(5120, 4, 17408, 24, 4, 16, 48, 248_320, tied=False, context=262_144)
-ROWS = {1: (1, 0), 3: (1, 2), 12: (4, 2), 24: (8, 2)}  # rows: agents, drafts of each
-WIDTHS = (1, 2, 3, 7, 8, 9, 12, 16, 17, 24, 25, 31, 33, 48, 57, 64)
-DEPTHS = {"short": 256, "23K": 23_000}
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    run: str  # module:function
+    seconds: float  # it gets at most
+
+
+SECTIONS = [
+    Section("device", "bench.gpu.device:section", 40),
+    Section("launch", "bench.gpu.programs:launch", 60),
+    Section("phases", "bench.gpu.programs:phases", 120),
+    Section("micro", "bench.gpu.equality:micro", 40),
+    Section("wide", "bench.gpu.equality:wide", 120),
+    Section("suite", "bench.gpu.equality:suite", 240),
+    Section("blocks", "bench.gpu.equality:blocks", 60),
+    Section("faults", "bench.gpu.equality:faults", 60),
+    Section("stress", "bench.gpu.equality:stress", 60),
+    Section("large file", "bench.gpu.files:section", 90),
+    Section("steps", "bench.gpu.steps:persistent", 90),
+    Section("phase times", "bench.gpu.steps:phase_times", 60),
+    Section("control", "bench.gpu.steps:control", 60),
+    Section("draft passes", "bench.gpu.steps:draft_passes", 60),
+    Section("prompts", "bench.gpu.agents:prompts", 90),
+    Section("follow-ups", "bench.gpu.agents:follow_ups", 90),
+    Section("overhead", "bench.gpu.agents:overhead", 60),
+    Section("memory", "bench.gpu.memory:section", 60),
+    Section("clamped", "bench.gpu.steps:clamped", 90),
+    Section("oracle", "bench.gpu.oracle:section", 120),
+    Section("sanitizer", "bench.gpu.sanitize:section", 250),
+    Section("peer", "bench.gpu.peer:section", 240),
+]
+
+
+def run_section(name: str, run: str, setup: Setup, found: Path) -> int:
+    """In a process of its own: run it, and say how it ended."""
+    module, _, function = run.partition(":")
+    try:
+        getattr(importlib.import_module(module), function)(setup, Notes(name, found))
+    except NotRun as reason:
+        print(reason, file=sys.stderr)
+        return NOT_RUN_STATUS
+    return 0
 
 
 class Check:
-    """Runs parts within a time limit and keeps what they said."""
+    """Runs sections one after another and keeps the record on disk."""
 
-    def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
-        self.record: dict[str, Any] = {}
-        self.failed: list[str] = []
+    def __init__(
+        self, setup: Setup, seconds: float, out: Path, record: dict[str, Any], patience: float = 1
+    ) -> None:
+        self.setup, self.out, self.record, self.patience = setup, out, record, patience
+        self.start = time.monotonic()
+        self.end = self.start + seconds
+        self.temporary = tempfile.TemporaryDirectory(prefix="gpu-check-")
+        self.folder = Path(self.temporary.name)
+        self.target = out / "unknown-card.json"
 
-    def left(self) -> float:
-        return self.end - time.monotonic()
-
-    def part(self, name: str, run: Any, least: float = 10) -> None:
-        """Run one part; what it raises is recorded and the others go on."""
-        if self.left() < least:
-            self.record[name] = "not run: out of time"
-            print(f"{name}: not run, out of time", flush=True)
+    def run(self, section: Section) -> None:
+        left = self.end - time.monotonic()
+        limit = min(section.seconds * self.patience, left)
+        self.say(f"{section.name}: at most {max(0, limit):.0f} s")
+        found = self.folder / f"{section.name.replace(' ', '-')}.json"
+        if left < 5:
+            self.keep(section, ended(NOT_RUN, 0, found, "no time was left"))
             return
-        start = time.monotonic()
+        started = time.monotonic()
+        errors = self.folder / "errors"
+        process = self.start_section(section, found, errors)
         try:
-            self.record[name] = run()
-        except Exception as error:  # recorded, and the exit status says so
-            self.record[name] = f"failed: {error}"
-            self.failed.append(name)
-        took = time.monotonic() - start
-        print(f"{name}: {json.dumps(self.record[name])[:2000]} ({took:.0f} s)", flush=True)
+            status = self.follow(process, section, found, started + limit)
+        finally:
+            stop(process)
+        took = time.monotonic() - started
+        said = errors.read_text(errors="replace").strip()
+        if status is None:
+            result = ended(KILLED, took, found, f"killed after {took:.0f} s")
+        elif status == NOT_RUN_STATUS:
+            result = ended(NOT_RUN, took, found, said.splitlines()[-1])
+        elif status != 0:
+            result = ended(FAILED, took, found, f"status {status}: {said[-3000:]}")
+        else:
+            result = ended(PASSED, took, found)
+        self.keep(section, result)
+        self.say(f"{section.name}: {result['status']}, {took:.1f} s {result.get('reason', '')}")
 
-
-def output(*command: str, timeout: float = 60) -> str:
-    return subprocess.run(
-        command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=timeout
-    ).stdout.strip()
-
-
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-def card() -> dict[str, str]:
-    query = "name,driver_version,memory.total,compute_cap"
-    found = output("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader").splitlines()[0]
-    name, driver, memory, capability = (item.strip() for item in found.split(","))
-    return {"card": name, "driver": driver, "memory": memory, "capability": capability}
-
-
-def build(capability: str) -> str:
-    arch = capability.replace(".", "")
-    with environment(OPENJET_CUDA="1", OPENJET_CUDA_ARCHS=arch):
-        output(sys.executable, "build.py", timeout=560)
-    return f"sm_{arch}"
-
-
-def equality(limit: float, **env: str) -> str:
-    """The equality suite of the emulated device, on the GPU."""
-    command = [sys.executable, "-m", "pytest", "-q", EQUALITY, "-m", "slow or not slow", "-x"]
-    with environment(OPENJET_TEST_GPU="1", **env):
-        done = subprocess.run(
-            [*command, "-p", "no:cacheprovider"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=limit,
-        )
-    if done.returncode != 0:
-        raise RuntimeError(done.stdout[-3000:] + done.stderr[-1000:])
-    return done.stdout.strip().splitlines()[-1]
-
-
-TENSOR_BYTES = random_model.tensor_bytes
-
-
-def tiled(spec: Spec, seed: int) -> Any:
-    """As random_model.tensor_bytes, of which large tensors repeat the first rows."""
-    rows = spec.shape[0]
-    if len(spec.shape) == 1 or rows <= 256 or spec.std == 0:
-        return TENSOR_BYTES(spec, seed)
-    few = replace(spec, shape=(256, *spec.shape[1:]))
-    data = TENSOR_BYTES(few, seed).reshape(256, -1)
-    return np.resize(data, (rows, data.shape[1]))
-
-
-def write_large(path: Path, shape: Shape) -> Path:
-    if not path.exists():
-        random_model.tensor_bytes = tiled
-        write_model(path, shape, "q4_k_m", seed=1)
-        random_model.tensor_bytes = TENSOR_BYTES
-    return path
-
-
-def same_bits(path: Path) -> str:
-    """Every width, and rows around the split edges, on 4 layers of the 27B's widths."""
-    options = {"kv": "q8_0", "max_rows": 64, "n_slots": 2, "n_pages": 70, "mtp": 1}
-    cpu = Stepper(path, threads=0, **options)
-    gpu = Stepper(path, kind=CUDA, **options)
-    compared = position = 0
-    try:
-        for width in (*WIDTHS, 64, 1, 1, 1, *[64] * 3):
-            tokens = [(position + 7 * i) % 248_000 for i in range(width)]
-            part = Part(0, position, tokens, sampled=True, n_draft=2)
-            if cpu.step([part]) != gpu.step([part]):
-                raise RuntimeError(f"tokens differ at position {position}, {width} rows")
-            for row in range(width):
-                if not np.array_equal(cpu.logits(row), gpu.logits(row)):
-                    raise RuntimeError(f"logits differ at position {position + row}, {width} rows")
-            position += width
-            compared += width
-    finally:
-        cpu.close()
-        gpu.close()
-    return f"{compared} rows with equal logits, to position {position}"
-
-
-def read_bandwidth() -> float:
-    """GB/s of reading, by the reduction of a large array."""
-    import torch
-
-    data = torch.zeros(4 << 30, dtype=torch.uint8, device="cuda").view(torch.float32)
-    best = 0.0
-    for _ in range(6):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        data.sum()
-        torch.cuda.synchronize()
-        best = max(best, data.numel() * 4 / (time.perf_counter() - start) / 1e9)
-    return round(best, 1)
-
-
-class Timer:
-    """One plan, run again and again through the C interface."""
-
-    def __init__(self, stepper: Stepper, rows: int, position: int) -> None:
-        self.stepper = stepper
-        agents, drafts = ROWS[rows]
-        self.parts = [
-            Part(slot, position, [11 + slot], [7] * drafts, sampled=True, n_draft=drafts)
-            for slot in range(agents)
-        ]
-
-    def milliseconds(self, n: int) -> float:
-        times = []
-        for _ in range(n + 2):
-            self.stepper.step(self.parts, keep=False)
-            times.append(self.stepper.step_seconds * 1e3)
-        return round(statistics.median(times[2:]), 3)
-
-
-def timings(path: Path, n: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    pages = 23_064 // 64
-    stepper = Stepper(
-        path,
-        kind=CUDA,
-        kv="q8_0",
-        max_rows=64,
-        n_slots=8,
-        n_pages=8 * (pages + 1),
-        mtp=1,
-        draft_head_rows=40_960,
-    )
-    try:
-        for rows in ROWS:
-            for depth, position in DEPTHS.items():
-                found[f"{rows} rows, {depth}"] = Timer(stepper, rows, position).milliseconds(n)
-        tokens = [(5 * i) % 248_000 for i in range(64)]
-        times = []
-        for i in range(8):
-            stepper.step([Part(0, 64 * i, tokens)], keep=False)
-            times.append(stepper.step_seconds * 1e3)
-        found["64 prompt rows, short"] = round(statistics.median(times[2:]), 3)
-    finally:
-        stepper.close()
-    return found
-
-
-def sanitizer(folder: Path, limit: float) -> dict[str, str]:
-    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    if not Path(tool).exists():
-        return {"all": "not run: no compute-sanitizer"}
-    found = {}
-    for check in ("memcheck", "racecheck"):
-        command = [tool, "--tool", check, sys.executable, "-m", "bench.gpu_check", "--small"]
-        try:
-            done = subprocess.run(
-                [*command, "--files", str(folder)],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=limit / 2,
+    def start_section(self, section: Section, found: Path, errors: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "bench.gpu_check", "--section", section.name]
+        command += ["--run", section.run, "--setup", self.setup.to_json(), "--found", str(found)]
+        # Two emulated blocks are enough to wait for each other.
+        env = os.environ | ({"OPENJET_CUDA_BLOCKS": "2"} if self.setup.emulated else {})
+        with errors.open("wb") as stderr:
+            return subprocess.Popen(
+                command, cwd=ROOT, env=env, stderr=stderr, start_new_session=True
             )
-            said = re.findall(r"(?:ERROR SUMMARY|RACECHECK SUMMARY).*", done.stdout + done.stderr)
-            found[check] = said[-1] if said else f"not run: {(done.stdout + done.stderr)[-300:]}"
-        except subprocess.TimeoutExpired:
-            found[check] = "not run: out of time"
-    return found
+
+    def follow(
+        self, process: subprocess.Popen[bytes], section: Section, found: Path, end: float
+    ) -> int | None:
+        """Its exit status, or None if it took too long; what it finds goes into the record."""
+        written = 0
+        while time.monotonic() < end:
+            try:
+                return process.wait(timeout=0.25)
+            except subprocess.TimeoutExpired:
+                pass
+            if found.exists() and found.stat().st_mtime_ns != written:
+                written = found.stat().st_mtime_ns
+                self.keep(section, ended("running", 0, found))
+        return None
+
+    def keep(self, section: Section, result: dict[str, Any]) -> None:
+        self.record["sections"][section.name] = result
+        if section.name == "device" and "name" in result["found"]:
+            self.name_card(result["found"])
+        self.write()
+
+    def name_card(self, found: dict[str, Any]) -> None:
+        """The record is the card's from now on, with what earlier calls found."""
+        self.record["card"] = found["name"]
+        self.record["driver"] = found["driver_version"]
+        self.record["capability"] = found["compute_cap"]
+        file = re.sub(r"[^a-z0-9]+", "-", found["name"].lower()).strip("-") + ".json"
+        if self.target.name != file:
+            self.target.unlink(missing_ok=True)
+            self.target = self.out / file
+            earlier = earlier_sections(RESULTS / file, self.record["source_hash"])
+            self.record["sections"] = earlier | self.record["sections"]
+
+    def write(self) -> None:
+        sections = self.record["sections"]
+        self.record["failed"] = [
+            name for name, section in sections.items() if section["status"] in (FAILED, KILLED)
+        ]
+        self.record["goals"] = goals.verdicts(sections)
+        write_json(self.target, self.record)
+
+    def say(self, text: str) -> None:
+        print(f"== {time.monotonic() - self.start:5.0f} s  {text}", flush=True)
 
 
-def small_steps(folder: Path) -> None:
-    """Two layers, a few steps with drafts: what the sanitizers watch."""
-    path = folder / "small.gguf"
-    if not path.exists():
-        write_model(path, Shape(256, 4, 512, 4, 2, 2, 4, 512, tied=True), "q4_k_m")
-    stepper = Stepper(path, kind=CUDA, kv="q8_0", max_rows=64, mtp=1)
-    stepper.step([Part(0, 0, list(range(20)), sampled=True, n_draft=2)])
-    stepper.step([Part(0, 20, [5], [6, 7], sampled=True, n_draft=2), Part(1, 0, [1, 2, 3])])
-    stepper.step([Part(0, 22, [8], fold=1)])
-    stepper.close()
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """It and whatever it has started: a section has a process group of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def build(emulated: bool) -> None:
+    """The libraries and the test programs, for the card of this machine or for the emulator."""
+    commands = [["--emulate", "--out", str(EMULATED)], ["--tests", "--out", str(EMULATED_PROGRAMS)]]
+    env = dict(os.environ)
+    if not emulated:
+        commands = [[], ["--gpu-tests", "--out", str(PROGRAMS)]]
+        env = {"OPENJET_CUDA": "1", "OPENJET_CUDA_ARCHS": architecture()} | env
+    for arguments in commands:
+        subprocess.run([sys.executable, "build.py", *arguments], cwd=ROOT, env=env, check=True)
+
+
+def architecture() -> str:
+    from bench.gpu.device import nvidia_smi
+
+    said = nvidia_smi("--query-gpu=compute_cap", "--format=csv,noheader")
+    return said.splitlines()[0].strip().replace(".", "")
+
+
+def source_hash() -> str:
+    command = [sys.executable, "build.py", "--hash"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def chosen(only: str | None) -> list[Section]:
+    """`only` names sections with commas between; device always runs, for the record's name."""
+    if only is None:
+        return SECTIONS
+    wanted = [name.strip() for name in only.split(",")]
+    unknown = sorted(set(wanted) - {section.name for section in SECTIONS})
+    if unknown:
+        known = ", ".join(section.name for section in SECTIONS)
+        raise SystemExit(f"no section {', '.join(unknown)}; there are {known}")
+    return [section for section in SECTIONS if section.name in ("device", *wanted)]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("gpu_check.sh", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=460, help="for everything but the build")
+    parser.add_argument("--patience", type=float, default=1, help="times every section's limit")
+    parser.add_argument("--only", help="sections, with commas between")
+    parser.add_argument("--skip-build", action="store_true", help="it was built before")
+    parser.add_argument("--emulated", action="store_true", help="on the emulator, tiny models")
+    parser.add_argument("--files", type=Path, default=Path("/tmp/openjet-gpu-check"))
+    parser.add_argument("--out", type=Path, help="folder of the record (bench/results)")
+    parser.add_argument("--peer", type=Path, help="folder with llama-server, llama-batched-bench")
+    parser.add_argument("--commit", help="of these sources, where there is no git")
+    parser.add_argument("--section", help=argparse.SUPPRESS)
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    parser.add_argument("--setup", help=argparse.SUPPRESS)
+    parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.emulated and args.out is None and args.section is None:
+        parser.error("--emulated needs --out: its record is none of a card's")
+    return args
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser("gpu_check.sh")
-    parser.add_argument("--seconds", type=float, default=440, help="time for everything")
-    parser.add_argument("--skip-build", action="store_true")
-    parser.add_argument("--files", type=Path, default=Path("/tmp/openjet-gpu-check"))
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
-    parser.add_argument("--small", action="store_true", help="only what the sanitizers watch")
-    args = parser.parse_args()
-    args.files.mkdir(parents=True, exist_ok=True)
-    if args.small:
-        small_steps(args.files)
-        return 0
-
-    check = Check(args.seconds)
-    about = card()
-    check.record |= about
-    check.record |= {
-        "source_hash": output(sys.executable, "build.py", "--hash"),
-        "date": time.strftime("%Y-%m-%d"),
-        "host": f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}",
-        "command": "bench/gpu_check.sh " + " ".join(sys.argv[1:]),
-    }
+    args = arguments()
+    if args.section:
+        return run_section(args.section, args.run, Setup.from_json(args.setup), args.found)
+    sections = chosen(args.only)
     if not args.skip_build:
-        check.part("build", lambda: build(about["capability"]))
-    check.part("equality", lambda: equality(120))
-    check.part("equality, graph", lambda: equality(60, OPENJET_CUDA_STEP="graph"))
-    check.part("equality, stress", lambda: equality(60, OPENJET_CUDA_STRESS="1"))
-    for blocks in ("82", "128", "132"):
-        check.part(
-            f"equality, {blocks} blocks", lambda b=blocks: equality(60, OPENJET_CUDA_BLOCKS=b)
-        )
-    wide, large = args.files / "wide.gguf", args.files / "27b.gguf"
-    check.part("4 layers of the 27B", lambda: same_bits(write_large(wide, WIDE)), 40)
-    check.part("read GB/s", read_bandwidth)
-    check.part("27B file", lambda: write_large(large, SHAPE_27B).stat().st_size, 60)
-    check.part("ms a step", lambda: timings(large, 20), 40)
-
-    def control() -> dict[str, Any]:
-        with environment(OPENJET_CUDA_STEP="graph"):
-            return timings(large, 10)
-
-    check.part("ms a step, graph", control, 30)
-    check.part("sanitizer", lambda: sanitizer(args.files, min(100, check.left())), 20)
-    check.record["failed"] = check.failed
-    args.out.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"[^a-z0-9]+", "-", about["card"].lower()).strip("-")
-    target = args.out / f"{name}.json"
-    target.write_text(json.dumps(check.record, indent=2) + "\n")
-    print(f"{target}: {'FAILED: ' + ', '.join(check.failed) if check.failed else 'all passed'}")
-    return 1 if check.failed else 0
+        build(args.emulated)
+    setup = Setup(
+        files=str(args.files),
+        programs=str(EMULATED_PROGRAMS if args.emulated else PROGRAMS),
+        library=str(EMULATED / "libopenjet_cuda_emulated.so") if args.emulated else None,
+        peer=str(args.peer) if args.peer else None,
+        small=args.emulated,
+        emulated=args.emulated,
+    )
+    out = args.out or RESULTS
+    out.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {
+        "card": "unknown",
+        "emulated": args.emulated,
+        "source_hash": source_hash(),
+        "commit": args.commit or commit(),
+        "date": time.strftime("%Y-%m-%d"),
+        "command": shlex.join(["bench/gpu_check.sh", *sys.argv[1:]]),
+        "sections": {},
+    }
+    check = Check(setup, args.seconds, out, record, args.patience)
+    for section in sections:
+        check.run(section)
+    if not args.emulated:
+        print(goals.table(record["goals"]))
+    failed = record["failed"]
+    check.say(f"{check.target}: {'FAILED: ' + ', '.join(failed) if failed else 'nothing failed'}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

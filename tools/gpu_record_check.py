@@ -1,7 +1,7 @@
-"""Say whether a recorded GPU run covers the native sources of this tree.
+"""Say what the recorded GPU runs cover: these native sources or others, which checks, what failed.
 
-GPU runs are bench/results/*.json with the keys `card` and `source_hash` (`python build.py --hash`).
-Only reports: a change of native/ makes a record old, it does not make it wrong.
+GPU runs are bench/results/*.json as bench/gpu/record.py describes them; a run on the emulator is
+none. Only reports: a change of native/ makes a record old, it does not make it wrong.
 """
 
 from __future__ import annotations
@@ -10,8 +10,32 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+# Sections of bench/gpu_check.py without which nothing is verified: equal bits, and the ways out.
+NEEDED = ("launch", "phases", "micro", "wide", "suite", "blocks", "faults", "stress")
+
+
+def covered(record: dict[str, Any]) -> list[str]:
+    """Needed sections that passed with the record's sources."""
+    sections = record.get("sections", {})
+    return [name for name in NEEDED if sections.get(name, {}).get("status") == "passed"]
+
+
+def report(path: Path, record: dict[str, Any], current: str) -> bool:
+    """Print what `record` says; whether it verifies the current sources."""
+    same = record.get("source_hash") == current
+    passed = covered(record)
+    missing = [name for name in NEEDED if name not in passed]
+    says = ["these native sources" if same else "other native sources"]
+    says.append(f"{len(passed)} of {len(NEEDED)} needed checks passed")
+    says += [f"not passed: {', '.join(missing)}"] if missing else []
+    says += [f"failed: {', '.join(record['failed'])}"] if record.get("failed") else []
+    missed = [goal["measure"] for goal in record.get("goals", []) if goal["holds"] is False]
+    says += [f"{len(missed)} goals missed"] if missed else []
+    print(f"{path.relative_to(ROOT)}: {record['card']}: {'; '.join(says)}")
+    return same and not missing
 
 
 def main() -> None:
@@ -20,12 +44,9 @@ def main() -> None:
     verified = False
     for path in sorted((ROOT / "bench" / "results").glob("*.json")):
         record = json.loads(path.read_text())
-        if "card" not in record:
+        if not isinstance(record, dict) or "card" not in record or record.get("emulated"):
             continue
-        same = record.get("source_hash") == current
-        verified |= same
-        says = "these native sources" if same else "other native sources"
-        print(f"{path.relative_to(ROOT)}: {record['card']}, recorded with {says}")
+        verified |= report(path, record, current)
     print(
         "verified on a GPU" if verified else "not yet verified on a GPU",
         f"(native/ {current[:12]})",

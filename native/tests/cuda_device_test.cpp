@@ -71,48 +71,9 @@ struct Meetings {
     }
 };
 
-// Memory of the device: meetings of a step are there.
-template <class T>
-class DeviceCopy {
-public:
-    explicit DeviceCopy(size_t n) : n_(n) {
-#if defined(OJ_EMULATE)
-        data_ = static_cast<T*>(allocate_shared(n * sizeof(T)));
-        std::fill_n(reinterpret_cast<uint8_t*>(data_), n * sizeof(T), uint8_t{0});
-#else
-        require_cuda(cudaMalloc(&data_, n * sizeof(T)), "memory");
-        require_cuda(cudaMemset(data_, 0, n * sizeof(T)), "memory");
-#endif
-    }
-    ~DeviceCopy() {
-#if defined(OJ_EMULATE)
-        free_shared(data_);
-#else
-        cudaFree(data_);
-#endif
-    }
-    DeviceCopy(const DeviceCopy&) = delete;
-    DeviceCopy& operator=(const DeviceCopy&) = delete;
-
-    T* data() const { return data_; }
-    T at(size_t i) const {
-        T value;
-#if defined(OJ_EMULATE)
-        value = data_[i];
-#else
-        require_cuda(cudaMemcpy(&value, data_ + i, sizeof(T), cudaMemcpyDeviceToHost), "copy");
-#endif
-        return value;
-    }
-
-private:
-    T* data_ = nullptr;
-    size_t n_;
-};
-
 double meet_often(int n_meetings, int n_blocks) {
-    DeviceCopy<GridBarrier> barrier(1);
-    DeviceCopy<uint32_t> counts(static_cast<size_t>(n_blocks)), wrong(2);
+    DeviceMemory<GridBarrier> barrier(1);
+    DeviceMemory<uint32_t> counts(static_cast<size_t>(n_blocks)), wrong(2);
     double start = seconds_now();
     launch(n_blocks, step_shared_bytes, 2,
            Meetings{barrier.data(), counts.data(), wrong.data(), n_meetings});
@@ -137,9 +98,9 @@ void test_meetings() {
 // A block that finds the step given up leaves it; so do all others.
 void test_fault() {
     const int n_blocks = resident_blocks<Meetings>(step_shared_bytes);
-    SharedVector<GridBarrier> barrier(1);
-    barrier[0] = {0, 1};
-    DeviceCopy<uint32_t> counts(static_cast<size_t>(n_blocks)), wrong(2);
+    DeviceMemory<GridBarrier> barrier(1);
+    barrier.set(0, {0, 1});
+    DeviceMemory<uint32_t> counts(static_cast<size_t>(n_blocks)), wrong(2);
     launch(n_blocks, step_shared_bytes, 3,
            Meetings{barrier.data(), counts.data(), wrong.data(), 1000});
     expect(wrong.at(1) == 0, "a step that was given up does not go on");
@@ -192,20 +153,21 @@ struct ReadAll {
 
 void test_reading() {
     const int n_blocks = on_gpu ? 8 * resident_blocks<ReadAll>(96 << 10) : 3;
-    const int64_t bytes = on_gpu ? int64_t{8} << 30 : (1 << 20) + 48;
-    DeviceCopy<uint8_t> data(static_cast<size_t>(bytes));
-    DeviceCopy<uint32_t> sum(1);
+    const int64_t bytes =
+        on_gpu ? std::min(int64_t{16} << 30, free_memory() / 2 / 16 * 16) : (1 << 20) + 48;
+    DeviceMemory<uint8_t> data(static_cast<size_t>(bytes));
+    DeviceMemory<uint32_t> sum(1);
+    set_memory(data.data(), 1, static_cast<size_t>(bytes));
 #if defined(OJ_EMULATE)
-    std::fill_n(data.data(), bytes, uint8_t{1});
     launch(n_blocks, 0, 4, ReadAll{data.data(), bytes, sum.data()});
 #else
-    require_cuda(cudaMemset(data.data(), 1, static_cast<size_t>(bytes)), "memory");
     double best = 1e9;
     for (int i = 0; i < 8; ++i) {
-        require_cuda(cudaMemset(sum.data(), 0, 4), "memory");
+        sum.set(0, 0);
         require_cuda(cudaDeviceSynchronize(), "memory");
         double start = seconds_now();
         run_kernel<ReadAll><<<n_blocks, block_threads>>>({data.data(), bytes, sum.data()});
+        require_cuda(cudaGetLastError(), "launch");
         require_cuda(cudaDeviceSynchronize(), "reading");
         best = std::min(best, seconds_now() - start);
     }

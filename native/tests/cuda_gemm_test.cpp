@@ -268,7 +268,7 @@ public:
         SharedVector<float> values(n), scales256(n), scales32(n);
         SharedVector<int8_t> codes256(n), codes32(n);
         SharedVector<int16_t> sums32(n), sums(n);
-        SharedVector<uint32_t> arrived(1);
+        DeviceMemory<uint32_t> arrived(1);
         StepKernel step = {};
         step.c.step.n_rows = step.c.step.n_logits = case_.n_rows;
         step.c.scratch.input = {values.data(),  codes256.data(), scales256.data(), sums32.data(),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -42,6 +43,21 @@ inline void* allocate_shared(size_t bytes) {
 }
 inline void free_shared(void* memory) {
     std::free(memory);
+}
+inline void* allocate_device(size_t bytes) {
+    return allocate_shared(bytes);
+}
+inline void free_device(void* memory) {
+    std::free(memory);
+}
+inline void copy_memory(void* to, const void* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+}
+inline void set_memory(void* at, uint8_t byte, size_t bytes) {
+    std::memset(at, byte, bytes);
+}
+inline int64_t free_memory() {
+    return int64_t{1} << 30;
 }
 
 #else
@@ -98,8 +114,50 @@ inline void* allocate_shared(size_t bytes) {
 inline void free_shared(void* memory) {
     cudaFreeHost(memory);
 }
+inline void* allocate_device(size_t bytes) {
+    void* memory = nullptr;
+    require_cuda(cudaMalloc(&memory, bytes), "memory of the device");
+    return memory;
+}
+inline void free_device(void* memory) {
+    cudaFree(memory);
+}
+inline void copy_memory(void* to, const void* from, size_t bytes) {
+    require_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "copy");
+}
+inline void set_memory(void* at, uint8_t byte, size_t bytes) {
+    require_cuda(cudaMemset(at, byte, bytes), "filling memory");
+}
+inline int64_t free_memory() {
+    size_t free = 0, total = 0;
+    require_cuda(cudaMemGetInfo(&free, &total), "free memory");
+    return static_cast<int64_t>(free);
+}
 
 #endif
+
+// Memory of the device alone: counters that blocks wait for, and what is read fast. Starts as zero.
+template <class T>
+class DeviceMemory {
+public:
+    explicit DeviceMemory(size_t n) : data_(static_cast<T*>(allocate_device(n * sizeof(T)))) {
+        set_memory(data_, 0, n * sizeof(T));
+    }
+    ~DeviceMemory() { free_device(data_); }
+    DeviceMemory(const DeviceMemory&) = delete;
+    DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+    T* data() const { return data_; }
+    T at(size_t i) const {
+        T value;
+        copy_memory(&value, data_ + i, sizeof(T));
+        return value;
+    }
+    void set(size_t i, const T& value) { copy_memory(data_ + i, &value, sizeof(T)); }
+
+private:
+    T* data_;
+};
 
 // A launch: how many blocks, and the order in which threads run.
 struct Launch {

@@ -94,7 +94,7 @@ inline std::vector<float> summed(const Product& product, int r) {
     return sum;
 }
 
-constexpr Launch launches[] = {{1, 1}, {3, 2}, {5, 3}};
+constexpr Launch launches[] = {{1, 1}, {3, 2}, {on_gpu ? 82 : 5, 3}};
 
 inline bool same_bits(const float* a, const float* b, size_t n) {
     return std::memcmp(a, b, n * sizeof(float)) == 0;

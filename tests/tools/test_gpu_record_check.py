@@ -1,4 +1,5 @@
-"""A recorded GPU run counts only for the native sources that it was made with."""
+"""A recorded GPU run counts only for the native sources that it was made with, and only if every
+check that the claim rests on has passed."""
 
 from __future__ import annotations
 
@@ -6,20 +7,26 @@ import importlib.util
 import json
 import shutil
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 
-def report(root: Path, tree: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What tools/gpu_record_check.py says about `tree`."""
-    spec = importlib.util.spec_from_file_location("check", root / "tools/gpu_record_check.py")
+def load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.ROOT = tree
-    module.main()
-    return capsys.readouterr().out
+    return module
+
+
+@pytest.fixture
+def tool(root: Path, tree: Path) -> ModuleType:
+    module = load("check", root / "tools/gpu_record_check.py")
+    module.ROOT = tree  # type: ignore[attr-defined]
+    return module
 
 
 @pytest.fixture
@@ -31,23 +38,60 @@ def tree(root: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_a_record(root: Path, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(root, tree, capsys).startswith("not yet verified on a GPU (native/ ")
+def record(tool: ModuleType, tree: Path, **changes: Any) -> None:
+    """A run in which everything passed, with `changes`."""
+    sections = {name: {"status": "passed", "found": {}} for name in tool.NEEDED}
+    run = {
+        "card": "NVIDIA H200",
+        "emulated": False,
+        "source_hash": load("build_of_tree", tree / "build.py").source_hash(),
+        "sections": sections | changes.pop("sections", {}),
+        "goals": [{"measure": "ms", "goal": "<= 1", "measured": 2, "holds": False}],
+        "failed": [],
+    }
+    (tree / "bench/results/h200.json").write_text(json.dumps(run | changes))
 
 
-@pytest.mark.parametrize("changed", [False, True])
-def test_with_a_record(
-    root: Path, tree: Path, capsys: pytest.CaptureFixture[str], changed: bool
+def told(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    tool.main()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_without_a_record(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(tool, capsys)[-1].startswith("not yet verified on a GPU (native/ ")
+
+
+def test_a_record_of_these_sources(
+    tool: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("build_of_tree", tree / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
-    record = {"card": "H200", "source_hash": build.source_hash()}
-    (tree / "bench/results/h200.json").write_text(json.dumps(record))
-    if changed:
-        (tree / "native/step.cpp").write_text("int x;")
-    told = report(root, tree, capsys)
-    assert ("other native sources" in told) is changed
-    assert told.splitlines()[-1].startswith("not yet" if changed else "verified")
+    record(tool, tree)
+    lines = told(tool, capsys)
+    assert lines[-1].startswith("verified on a GPU")
+    assert "these native sources; 8 of 8 needed checks passed; 1 goals missed" in lines[0]
+
+
+def test_sources_that_changed_since(
+    tool: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tool, tree)
+    (tree / "native/step.cpp").write_text("int x;")
+    lines = told(tool, capsys)
+    assert "other native sources" in lines[0]
+    assert lines[-1].startswith("not yet verified")
+
+
+@pytest.mark.parametrize("status", ["failed", "out of time", "not run", "running"])
+def test_a_needed_check_that_did_not_pass(
+    tool: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str], status: str
+) -> None:
+    record(tool, tree, sections={"wide": {"status": status, "found": {}}})
+    lines = told(tool, capsys)
+    assert "not passed: wide" in lines[0]
+    assert lines[-1].startswith("not yet verified")
+
+
+def test_the_emulator_is_no_gpu(
+    tool: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tool, tree, emulated=True)
+    assert told(tool, capsys)[0].startswith("not yet verified")
