@@ -43,13 +43,16 @@ def run(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,  # compiles on a busy machine
     )
 
 
 def pip(*arguments: str | Path, cwd: Path) -> None:
-    """pip with the dev environment's own setuptools, so that no package index is needed."""
-    done = run(sys.executable, "-m", "pip", *arguments, cwd=cwd)
+    """pip with the dev environment's own setuptools, so that no package index is needed.
+
+    Without CUDA, whose four architectures take minutes; tests/packaging/test_build.py has nvcc.
+    """
+    done = run(sys.executable, "-m", "pip", *arguments, cwd=cwd, env={"OPENJET_CUDA": "0"})
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -75,26 +78,30 @@ def wheel(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session", params=["wheel", "editable"])
-def installation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The python of an environment with our distribution installed and our dependencies visible.
+def install(folder: Path, *what: str | Path) -> Path:
+    """The python of a new environment with our distribution installed, our dependencies visible.
 
     Dependencies come from the running environment through a .pth line, which python does not follow
     further: an editable install of this tree stays invisible.
     """
-    folder = tmp_path_factory.mktemp(request.param) / "env"
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
     site = sysconfig.get_path("purelib", "venv", {"base": str(folder)})
     Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    if request.param == "wheel":
-        what = ["--no-index", request.getfixturevalue("wheel")]
-    else:
-        what = ["--no-build-isolation", "--editable", request.getfixturevalue("source_tree")]
     # --ignore-installed: the running environment's own copy is not this one's to remove.
     options = ["--python", python, "install", "--no-deps", "--ignore-installed"]
     pip(*options, *what, cwd=folder)
     return python
+
+
+@pytest.fixture(scope="session", params=["wheel", "editable"])
+def installation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The python of an environment with our distribution, installed in each of both ways."""
+    folder = tmp_path_factory.mktemp(request.param) / "env"
+    if request.param == "wheel":
+        return install(folder, "--no-index", request.getfixturevalue("wheel"))
+    tree = request.getfixturevalue("source_tree")
+    return install(folder, "--no-build-isolation", "--editable", tree)
 
 
 @pytest.fixture

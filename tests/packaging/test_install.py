@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.conftest import run
+from tests.packaging.conftest import install, pip, run
 
-pytestmark = pytest.mark.timeout(600)  # the first one may wait for the compiler
+pytestmark = pytest.mark.timeout(1800)  # the first one may wait for the compiler
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,7 @@ def test_wheel_has_nothing_else(names: set[str]) -> None:
         "openjet_provider/data/openjet-tiny.gguf"
     }, "the early checkpoint is test data"
     assert not {name for name in names if "cpython" in name}, "libraries carry no Python's suffix"
+    assert [name for name in names if name.endswith("/licenses/LICENSE")]
 
 
 IMPORT_ALL = """
@@ -77,17 +80,55 @@ def test_console_script_teaches(installation: Path) -> None:
     assert "doctor" in done.stdout
 
 
-@pytest.mark.slow
-def test_sdist_builds_the_same_wheel(source_tree: Path, names: set[str], tmp_path: Path) -> None:
-    import sys
+ANSWER = """
+from openjet_provider import Engine
+from openjet_provider.chat.types import ChatRequest, Sampling
+request = ChatRequest(messages=[{"role": "user", "content": "Hello!"}],
+                      sampling=Sampling(temperature=0.0), max_tokens=100)
+with Engine("openjet-tiny", backend="cpu") as engine:
+    print(engine.chat(request).result().content)
+"""
 
-    from tests.packaging.conftest import pip
 
+def assert_it_answers(python: Path) -> None:
+    done = run(python, "-c", ANSWER, cwd=python.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_what_is_installed_answers(installation: Path) -> None:
+    assert_it_answers(installation)
+
+
+@pytest.fixture(scope="module")
+def sdist(source_tree: Path) -> Path:
     code = "from setuptools import build_meta as b; print(b.build_sdist('sdist'))"
     done = run(sys.executable, "-c", code, cwd=source_tree)
     assert done.returncode == 0, done.stderr
-    sdist = source_tree / "sdist" / done.stdout.splitlines()[-1]
+    return source_tree / "sdist" / done.stdout.splitlines()[-1]
+
+
+def test_sdist_has_sources_and_nothing_else(sdist: Path, source_tree: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        files = [Path(*Path(m.name).parts[1:]) for m in archive.getmembers() if m.isfile()]
+    tops = {path.parts[0] for path in files}
+    packages = {"integrations", "native", "openjet_provider"}
+    build = {"build.py", "setup.py", "setup.cfg", "pyproject.toml", "MANIFEST.in"}
+    about = {"LICENSE", "README.md", "CHANGELOG.md", "PKG-INFO", "openjet_provider.egg-info"}
+    assert tops == packages | build | about
+    kinds = {path.suffix or path.name for path in files if path.parts[0] in packages}
+    assert kinds <= {*".py .typed .gguf .html .js .h .cuh .cpp .cu .clang-format".split()}
+    assert [path.name for path in files if path.suffix == ".gguf"] == ["openjet-tiny.gguf"]
+    native = {p.relative_to(source_tree) for p in source_tree.glob("native/**/*.*")}
+    assert native == {path for path in files if path.parts[0] == "native"}
+
+
+@pytest.mark.slow  # compiles everything once more
+def test_sdist_builds_the_same_wheel_and_it_answers(
+    sdist: Path, names: set[str], tmp_path: Path
+) -> None:
     pip("wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, sdist, cwd=tmp_path)
     (again,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(again) as archive:
         assert set(archive.namelist()) == names
+    assert_it_answers(install(tmp_path / "env", "--no-index", again))
