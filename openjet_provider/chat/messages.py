@@ -33,6 +33,9 @@ _CALL_PARTS = ("tool_use", "tool_call")
 # A client writes a new hash into this first line at every request, which would cost the prefix.
 _BILLING_HEADER = "x-anthropic-billing-header:"
 
+# Of a request: each costs a template a tenth of a millisecond.
+_MOST_MESSAGES = 100_000
+
 _EFFORTS = {
     "minimal": "low",
     "low": "low",
@@ -51,6 +54,9 @@ def normalise_messages(
         raise InvalidRequestError("messages: must be a list of messages with `role` and `content`")
     if not messages:
         raise InvalidRequestError("messages: is empty; send at least one message")
+    contents = (m.get("content") if isinstance(m, Mapping) else None for m in messages)
+    parts = sum(len(content) for content in contents if isinstance(content, list))
+    _check_number("messages", len(messages) + parts)
     out: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         out.extend(_message(message, f"messages[{index}]"))
@@ -58,11 +64,20 @@ def normalise_messages(
     return _in_call_order(_leading_system(out, clean))
 
 
+def _check_number(name: str, number: int) -> None:
+    if number > _MOST_MESSAGES:
+        raise InvalidRequestError(
+            f"{name}: {number:,} with their parts; send at most {_MOST_MESSAGES:,}"
+        )
+
+
 def normalise_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
     """OpenAI's `{"type": "function", "function": {...}}`, also from its flat and Anthropic's form.
     Definitions are kept as they are, in their order: the model reads them as JSON."""
+    tools = list(tools or ())
+    _check_number("tools", len(tools))
     out = []
-    for index, tool in enumerate(tools or ()):
+    for index, tool in enumerate(tools):
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise InvalidRequestError(

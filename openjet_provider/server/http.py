@@ -135,7 +135,8 @@ def _invalid(error: ValidationError) -> ApiError:
     where = ".".join(path)
     if most["type"] == "json_invalid":
         return refused(f"the body is not valid JSON: {most['msg']}")
-    return refused(f"{where}: {most['msg']}" if where else most["msg"], path[0] if path else None)
+    message = most["msg"].removeprefix("Value error, ")
+    return refused(f"{where}: {message}" if where else message, path[0] if path else None)
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

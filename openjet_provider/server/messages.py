@@ -14,7 +14,7 @@ from openjet_provider.chat.options import chat_request
 from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult, ToolCallDelta, Usage
 from openjet_provider.server.errors import ApiError, refused
 from openjet_provider.server.http import EventStream, json_response, read_body, unless_gone
-from openjet_provider.server.schemas import Body, Count, Positive, Seconds, StopString
+from openjet_provider.server.schemas import Body, Count, Many, Positive, Seconds, StopString
 from openjet_provider.server.service import Service, client_name
 from openjet_provider.server.shapes import event, new_id
 
@@ -51,9 +51,9 @@ class CountTokensBody(Body):
     """POST /v1/messages/count_tokens."""
 
     model: str | None = None
-    messages: list[dict[str, Any]]
-    system: str | list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
+    messages: Many[dict[str, Any]]
+    system: str | Many[dict[str, Any]] | None = None
+    tools: Many[dict[str, Any]] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
@@ -65,7 +65,7 @@ class MessagesBody(CountTokensBody):
     max_tokens: Positive | None = None
     metadata: dict[str, Any] | None = None
     output_format: dict[str, Any] | None = None
-    stop_sequences: list[StopString] | None = None
+    stop_sequences: Many[StopString] | None = None
     stream: bool | None = None
     temperature: Annotated[float, Field(ge=0)] | None = None
     top_k: Count | None = None

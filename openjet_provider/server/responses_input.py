@@ -10,7 +10,7 @@ from pydantic import Field
 from openjet_provider.chat.options import chat_request
 from openjet_provider.chat.types import ChatRequest
 from openjet_provider.server.errors import refused
-from openjet_provider.server.schemas import Body, Positive, Seconds
+from openjet_provider.server.schemas import Body, Many, Positive, Seconds
 
 
 class Reasoning(Body):
@@ -25,9 +25,9 @@ class ResponsesBody(Body):
     """POST /v1/responses: the stateless part, all of the conversation in `input`."""
 
     model: str | None = None
-    input: str | list[dict[str, Any]]
+    input: str | Many[dict[str, Any]]
     instructions: str | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Many[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 _INT32 = 2**31 - 1
+_MOST_BIASES = 10_000
 
 Count = Annotated[int, Field(ge=0, le=_INT32)]
 Positive = Annotated[int, Field(ge=1, le=_INT32)]
 Token = Annotated[int, Field(ge=0, le=_INT32)]
 StopString = Annotated[str, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0)]
+
+T = TypeVar("T")
+#: A list that is looked at up to the first item that is wrong: there may be millions.
+Many = Annotated[list[T], Field(fail_fast=True)]
+
+
+def _few(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) > _MOST_BIASES:
+        raise ValueError(f"give at most {_MOST_BIASES:,}")
+    return value
+
+
+Biases = Annotated[dict[str, float], BeforeValidator(_few)]
 
 
 class Body(BaseModel):
@@ -39,7 +53,7 @@ class SamplingBody(Body):
     frequency_penalty: float | None = None
     repetition_penalty: Annotated[float, Field(gt=0)] | None = None
     seed: int | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Biases | None = None
     ignore_eos: bool | None = None
 
     def sampling_options(self) -> dict[str, Any]:
@@ -54,15 +68,15 @@ class ChatCompletionBody(SamplingBody):
     """POST /v1/chat/completions."""
 
     model: str | None = None
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None = None
+    messages: Many[dict[str, Any]]
+    tools: Many[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
-    stop: StopString | list[StopString] | None = None
-    stop_token_ids: list[Token] | None = None
+    stop: StopString | Many[StopString] | None = None
+    stop_token_ids: Many[Token] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     logprobs: bool | None = None
@@ -77,7 +91,7 @@ class ChatCompletionBody(SamplingBody):
     thinking_budget: Count | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
-    functions: list[Any] | None = Field(default=None, description="refused: send tools")
+    functions: Many[Any] | None = Field(default=None, description="refused: send tools")
     function_call: Any = Field(default=None, description="refused: send tool_choice")
 
 
@@ -85,10 +99,13 @@ class CompletionBody(SamplingBody):
     """POST /v1/completions: text or token ids go on, without a chat template."""
 
     model: str | None = None
-    prompt: str | list[str] | list[Token] | list[list[Token]]
+    # One after another: all at once would keep what is wrong for each.
+    prompt: Annotated[
+        str | Many[Token] | Many[str] | Many[Many[Token]], Field(union_mode="left_to_right")
+    ]
     max_tokens: Positive | None = 16
-    stop: StopString | list[StopString] | None = None
-    stop_token_ids: list[Token] | None = None
+    stop: StopString | Many[StopString] | None = None
+    stop_token_ids: Many[Token] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -105,8 +122,8 @@ class TokenizeBody(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
+    messages: Many[dict[str, Any]] | None = None
+    tools: Many[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool = True
 
@@ -115,7 +132,7 @@ class DetokenizeBody(Body):
     """POST /detokenize."""
 
     model: str | None = None
-    tokens: list[Token]
+    tokens: Many[Token]
 
 
 class SlotBody(Body):

@@ -134,6 +134,12 @@ REFUSED: dict[str, tuple[ChatRequest, str]] = {
     ),
     "effort": (request(USER, reasoning_effort="turbo"), "reasoning_effort"),
     "nothing": (request(), "messages: is empty"),
+    "many messages": (request(*[USER] * 100_001), "messages: 100,001 with their parts"),
+    "many parts": (
+        request({"role": "user", "content": [{}] * 100_000}),
+        "messages: 100,001 with their parts; send at most 100,000",
+    ),
+    "many tools": (request(USER, tools=[{"name": "f"}] * 100_001), "tools: 100,001"),
 }
 
 

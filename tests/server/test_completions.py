@@ -82,6 +82,8 @@ async def test_stream_adds_up(client: httpx.AsyncClient) -> None:
         ({"prompt": ["a", "b"]}, "prompt"),
         ({"prompt": 7}, "prompt"),
         ({"prompt": [10**6]}, "prompt"),
+        ({"prompt": [5, "a"]}, "prompt"),
+        ({"prompt": [[5], ["a"]]}, "prompt"),
         ({"echo": True}, "echo"),
         ({"suffix": "x"}, "suffix"),
         ({"best_of": 2}, "best_of"),

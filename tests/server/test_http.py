@@ -12,9 +12,18 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from openjet_provider.engine import Engine, ScriptRule
+from openjet_provider.server.messages import MessagesBody
 from openjet_provider.server.protocol import BoundedProtocol
+from openjet_provider.server.responses_input import ResponsesBody
+from openjet_provider.server.schemas import (
+    ChatCompletionBody,
+    CompletionBody,
+    DetokenizeBody,
+    TokenizeBody,
+)
 from tests.server.conftest import Connect, events, live, say
 from tests.server.script import ANSWER, MODEL, THOUGHT
 
@@ -144,6 +153,38 @@ async def test_of_a_union_the_branch_that_was_meant_is_told(client: httpx.AsyncC
     error = response.json()["error"]
     assert error["param"] == "stop"
     assert error["message"].startswith("stop.0: String should have at most 256 characters")
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        (ChatCompletionBody, "messages"),
+        (ChatCompletionBody, "tools"),
+        (ChatCompletionBody, "stop"),
+        (CompletionBody, "prompt"),
+        (MessagesBody, "messages"),
+        (MessagesBody, "stop_sequences"),
+        (MessagesBody, "system"),
+        (ResponsesBody, "input"),
+        (TokenizeBody, "messages"),
+        (DetokenizeBody, "tokens"),
+    ],
+)
+def test_a_body_of_many_wrong_items_is_refused_at_the_first(
+    model: type[BaseModel], field: str
+) -> None:
+    """An error of each would take a thousand times the body's memory."""
+    for wrong in ("true", "1.5", "null"):
+        with pytest.raises(ValidationError) as caught:
+            model.model_validate_json(f'{{"{field}": [{",".join([wrong] * 1000)}]}}')
+        assert caught.value.error_count() < 10
+
+
+async def test_a_bias_for_everything_is_refused(client: httpx.AsyncClient) -> None:
+    response = await client.post(
+        CHAT, json=say("Hello", logit_bias=dict.fromkeys(range(10_001), 1))
+    )
+    assert response.json()["error"]["message"] == "logit_bias: give at most 10,000"
 
 
 @pytest.mark.parametrize(
