@@ -1,5 +1,7 @@
 #include "model/block_types.h"
 
+#include <utility>
+
 #include "model/block_values.h"
 
 namespace oj {
@@ -29,14 +31,32 @@ constexpr const char* kGgmlNames[] = {
     "I64",     "F64",   "IQ1_M",  "BF16",  nullptr, nullptr,  nullptr, "TQ1_0",   "TQ2_0",
     nullptr,   nullptr, nullptr,  "MXFP4", "NVFP4"};
 
-// Elements of one block after the other, so that what they share is read once.
-template <BlockType type, int elements>
+// Types without blocks.
+template <BlockType type>
+void convert(const uint8_t* row, int64_t cols, float* __restrict out) {
+    for (int64_t i = 0; i < cols; ++i)
+        out[i] = element_value(type, row, static_cast<int>(i));
+}
+
+// Elements that share their scales; where they are is known to the compiler, which then reads what
+// they share once.
+template <class Block, int first>
+void dequantise_part(const Block& block, float* __restrict out) {
+    for (int j = 0; j < 16; ++j)
+        out[first + j] = block_value(block, first + j);
+}
+
+template <class Block, int... parts>
+void dequantise_block(const Block& block, float* out, std::integer_sequence<int, parts...>) {
+    (dequantise_part<Block, 16 * parts>(block, out), ...);
+}
+
+template <class Block, int elements>
 void dequantise(const uint8_t* row, int64_t cols, float* out) {
-    const size_t block_bytes = row_bytes(type, elements);
-    for (int64_t b = 0; b < cols / elements; ++b) {
-        for (int j = 0; j < elements; ++j)
-            out[b * elements + j] = element_value(type, row + b * block_bytes, j);
-    }
+    const auto* blocks = reinterpret_cast<const Block*>(row);
+    constexpr auto parts = std::make_integer_sequence<int, elements / 16>();
+    for (int64_t b = 0; b < cols / elements; ++b)
+        dequantise_block(blocks[b], out + b * elements, parts);
 }
 
 }  // namespace
@@ -65,31 +85,31 @@ size_t row_bytes(BlockType type, int64_t cols) {
 void dequantise_row(BlockType type, const uint8_t* row, int64_t cols, float* out) {
     switch (type) {
         case BlockType::F32:
-            return dequantise<BlockType::F32, 1>(row, cols, out);
+            return convert<BlockType::F32>(row, cols, out);
         case BlockType::F16:
-            return dequantise<BlockType::F16, 1>(row, cols, out);
+            return convert<BlockType::F16>(row, cols, out);
         case BlockType::BF16:
-            return dequantise<BlockType::BF16, 1>(row, cols, out);
+            return convert<BlockType::BF16>(row, cols, out);
         case BlockType::Q8_0:
-            return dequantise<BlockType::Q8_0, 32>(row, cols, out);
+            return dequantise<BlockQ8_0, 32>(row, cols, out);
         case BlockType::Q4_0:
-            return dequantise<BlockType::Q4_0, 32>(row, cols, out);
+            return dequantise<BlockQ4_0, 32>(row, cols, out);
         case BlockType::Q4_1:
-            return dequantise<BlockType::Q4_1, 32>(row, cols, out);
+            return dequantise<BlockQ4_1, 32>(row, cols, out);
         case BlockType::Q5_0:
-            return dequantise<BlockType::Q5_0, 32>(row, cols, out);
+            return dequantise<BlockQ5_0, 32>(row, cols, out);
         case BlockType::Q5_1:
-            return dequantise<BlockType::Q5_1, 32>(row, cols, out);
+            return dequantise<BlockQ5_1, 32>(row, cols, out);
         case BlockType::Q4_K:
-            return dequantise<BlockType::Q4_K, 256>(row, cols, out);
+            return dequantise<BlockQ4_K, 256>(row, cols, out);
         case BlockType::Q5_K:
-            return dequantise<BlockType::Q5_K, 256>(row, cols, out);
+            return dequantise<BlockQ5_K, 256>(row, cols, out);
         case BlockType::Q6_K:
-            return dequantise<BlockType::Q6_K, 256>(row, cols, out);
+            return dequantise<BlockQ6_K, 256>(row, cols, out);
         case BlockType::IQ4_NL:
-            return dequantise<BlockType::IQ4_NL, 32>(row, cols, out);
+            return dequantise<BlockIQ4_NL, 32>(row, cols, out);
         case BlockType::IQ4_XS:
-            return dequantise<BlockType::IQ4_XS, 256>(row, cols, out);
+            return dequantise<BlockIQ4_XS, 256>(row, cols, out);
     }
 }
 

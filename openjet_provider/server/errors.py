@@ -123,6 +123,8 @@ def describe(error: Exception) -> ApiError:
         return unavailable("the server is shutting down", "shutting_down")
     if isinstance(error, errors.EngineLost):
         return ApiError(500, message, type="server_error", code="engine_lost")
+    if isinstance(error, errors.OutOfMemoryError):  # a full disk too; the message names the way out
+        return ApiError(507, message, type="server_error", code="insufficient_storage", retry=False)
     if isinstance(error, errors.OpenJetError):
         return ApiError(500, message, type="server_error")
     log.error("unexpected error", exc_info=error)

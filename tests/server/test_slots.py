@@ -133,6 +133,19 @@ async def test_a_folder_that_cannot_be_written(
     assert "cannot create" in response.json()["error"]["message"]
 
 
+async def test_no_room_for_a_file(connect: Connect, tmp_path: Path) -> None:
+    options = OPTIONS | {"script": (), "state_dir": tmp_path, "state_bytes": 1000}
+    with Engine(MODEL, **options, agents=2) as engine:
+        client = connect(engine)
+        await client.post(CHAT, json=ask("one"))
+        response = await client.post("/slots/0?action=save", json={"filename": "one.bin"})
+    assert response.status_code == 507, response.text
+    error = response.json()["error"]
+    assert error["code"] == "insufficient_storage"
+    assert f"in {tmp_path}, which may hold 1000; raise state_bytes" in error["message"]
+    assert response.headers["x-should-retry"] == "false"
+
+
 async def test_bad_requests(connect: Connect, saving: Engine) -> None:
     client = connect(saving)
     name = {"filename": "x"}
