@@ -156,18 +156,26 @@ def follow_ups(setup: Setup, notes: Notes) -> None:
 def overhead(setup: Setup, notes: Notes) -> None:
     """The time of a step of decoding agents as the engine runs it: what lies between two steps."""
     sizes = setup.sizes
-    with open_engine(setup, files.large(setup), 64 + 4 * sizes.decode + 64) as engine:
+    most = 16 * sizes.decode  # more than anybody writes while the last one's prompt is read
+    with open_engine(setup, files.large(setup), most + 128) as engine:
         size = vocabulary(engine)
         watch = Watch(engine)
         ids = [
-            engine.submit(Request(text(64, 90 + agent, size), max_tokens=4 * sizes.decode))
+            engine.submit(Request(text(64, 90 + agent, size), max_tokens=most))
             for agent in range(sizes.agents)
         ]
+
+        def somebody(tokens: int) -> bool:
+            return any(watch.tokens(id_) >= tokens or watch.ended(id_) for id_ in ids)
+
         watch.until(lambda: all(watch.tokens(id_) > 0 for id_ in ids))
         before, start = engine.stats(), time.perf_counter()
         end = max(watch.tokens(id_) for id_ in ids) + sizes.decode
-        watch.until(lambda: any(watch.tokens(id_) >= end for id_ in ids))
+        watch.until(lambda: somebody(end))
         after, seconds = engine.stats(), time.perf_counter() - start
+        for id_ in ids:
+            engine.lib.oj_cancel(engine.engine, id_)
+        engine.wait(*ids)
         steps = max(1, after["steps"] - before["steps"])
         inside = (after["step_us"] - before["step_us"]) / steps / 1e3
         notes[f"{sizes.agents} agents"] = {

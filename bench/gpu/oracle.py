@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.gpu import files
 from bench.gpu.record import Notes
-from bench.gpu.setup import PAGE, ROOT, Setup
+from bench.gpu.setup import PAGE, ROOT, Setup, environment
 from bench.parity import text_tokens
 from tests.native.steps import Stepper
 
@@ -68,8 +68,13 @@ def section(setup: Setup, notes: Notes) -> None:
 def reference(path: Path, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
     """Every text in a process of its own, started anew: this one may hold a device."""
     start = multiprocessing.get_context("spawn")
-    workers = min(len(texts), len(os.sched_getaffinity(0)))
-    with ProcessPoolExecutor(workers, mp_context=start) as pool:
+    cores = len(os.sched_getaffinity(0))
+    workers = min(len(texts), cores)
+    threads = str(max(1, cores // workers))
+    with (
+        environment(OMP_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads),
+        ProcessPoolExecutor(workers, mp_context=start) as pool,
+    ):
         return list(pool.map(exact_logits, [path] * len(texts), texts))
 
 

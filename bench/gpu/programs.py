@@ -44,4 +44,4 @@ def phases(setup: Setup, notes: Notes) -> None:
             notes[name] = f"failed: {error}"
             failed.append(name)
     if failed:
-        raise RuntimeError(f"other bits than the CPU's: {', '.join(failed)}")
+        raise RuntimeError(f"not passed: {', '.join(failed)}")

@@ -38,7 +38,7 @@ class Notes:
     def __setitem__(self, name: str, value: Any) -> None:
         self.found[name] = value
         write_json(self.path, self.found)
-        self.say(f"{name}: {json.dumps(value)[:1500]}")
+        self.say(f"{name}: {json.dumps(value)[:400]}")
 
     def say(self, text: str) -> None:
         """A line of progress."""

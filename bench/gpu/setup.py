@@ -34,6 +34,7 @@ class Sizes:
     edges: tuple[int, ...]  # positions around which single rows are compared
     rows: dict[int, tuple[int, int]]  # rows of a timed step: (agents, drafts of each)
     depths: dict[str, int]  # contexts of timed steps, positions
+    warm_seconds: float  # of steps before timed ones: a card is slower in its first second
     steps: int  # timed ones, of which the median counts
     stress_steps: int
     blocks: tuple[int, ...]  # the grid is clamped to so many
@@ -58,6 +59,7 @@ FULL = Sizes(
     edges=(255, 256, 257, 4095, 4096, 4097, 4100),
     rows={1: (1, 0), 3: (1, 2), 12: (4, 2), 24: (8, 2)},
     depths={"short": 256, "23K": 23_000},
+    warm_seconds=2,
     steps=24,
     stress_steps=1000,
     blocks=(82, 128, 132),
@@ -81,6 +83,7 @@ SMALL = Sizes(
     edges=(7, 8),
     rows={1: (1, 0), 3: (1, 2)},
     depths={"short": 8, "long": 300},
+    warm_seconds=0,
     steps=1,
     stress_steps=2,
     blocks=(1, 3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -76,6 +77,12 @@ def step_bytes(setup: Setup, path: Path) -> StepBytes:
     return found
 
 
+def warm_up(setup: Setup, stepper: Stepper) -> None:
+    end = time.monotonic() + setup.sizes.warm_seconds
+    while time.monotonic() < end:
+        stepper.step([Part(0, 0, [1], sampled=True)], keep=False)
+
+
 def decode_ms(stepper: Stepper, agents: int, drafts: int, position: int, n: int) -> float:
     """Median milliseconds of steps in which every agent verifies `drafts` drafts, of which it took
     one over from the step before, and drafts as many anew."""
@@ -120,6 +127,7 @@ def time_rows(setup: Setup, notes: Notes, rows: Sequence[int], depths: Sequence[
     sizes = setup.sizes
     path = files.large(setup)
     with setup.stepper(path, **options_for(setup, sizes.draft_head)) as stepper:
+        warm_up(setup, stepper)
         notes.say("opened")
         for row in rows:
             agents, drafts = sizes.rows[row]
@@ -139,6 +147,7 @@ def persistent(setup: Setup, notes: Notes) -> None:
         for depth, context in sizes.depths.items()
     }
     with setup.stepper(path, **options_for(setup, sizes.draft_head)) as stepper:
+        warm_up(setup, stepper)
         notes.say("opened")
         for row, (agents, drafts) in sizes.rows.items():
             for depth, position in sizes.depths.items():
@@ -165,6 +174,7 @@ def draft_passes(setup: Setup, notes: Notes) -> None:
     moved = step_bytes(setup, path)
     for name, head_rows in (("reduced head", sizes.draft_head), ("full head", 0)):
         with setup.stepper(path, **options_for(setup, head_rows)) as stepper:
+            warm_up(setup, stepper)
             ms = decode_ms(stepper, 1, 2, position, sizes.steps)
             without = undrafted_ms(stepper, position, sizes.steps)
         notes[name] = {
@@ -191,6 +201,7 @@ def clamped(setup: Setup, notes: Notes) -> None:
         with environment(OPENJET_CUDA_BLOCKS=str(blocks)):
             path = files.large(setup)
             with setup.stepper(path, **options_for(setup, sizes.draft_head)) as stepper:
+                warm_up(setup, stepper)
                 for row, (agents, drafts) in sizes.rows.items():
                     position = min(sizes.depths.values())
                     ms = decode_ms(stepper, agents, drafts, position, sizes.steps)
@@ -244,6 +255,7 @@ def phase_times(setup: Setup, notes: Notes) -> None:
         environment(OPENJET_CUDA_TIMES=str(times)),
         setup.stepper(path, **options_for(setup, sizes.draft_head)) as stepper,
     ):
+        warm_up(setup, stepper)
         for row, (agents, drafts) in sizes.rows.items():
             times.unlink(missing_ok=True)
             decode_ms(stepper, agents, drafts, position, sizes.steps)
