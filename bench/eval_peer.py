@@ -4,8 +4,8 @@
 
 llama.cpp predicts the licence with an f16 and with a q8_0 KV cache and saves both; its own
 comparison of q8_0 with the f16 file and ours of the two files must agree within 1 %. For
-information, also this engine (q8_0) against llama.cpp's f16 file. CPU only; exits with 1 where the
-statistics differ.
+information, also this engine (f16, q8_0) against llama.cpp's f16 file, and its q8_0 against its own
+f16. CPU only; exits with 1 where the statistics differ.
 """
 
 from __future__ import annotations
@@ -82,8 +82,15 @@ def measure(program: str, model: Path) -> dict[str, Any]:
         with LogitsFile(files["f16"]) as base:
             with LogitsFile(files["q8_0"]) as side:
                 ours = evaluate(side, base)
-            with ModelRun(model, base.tokens, Setting(kv="q8_0", backend="cpu")) as run:
-                engine = evaluate(run, base)
+            with (
+                ModelRun(model, base.tokens, Setting(kv="f16", backend="cpu")) as f16,
+                ModelRun(model, base.tokens, Setting(kv="q8_0", backend="cpu")) as q8_0,
+            ):
+                engine = {
+                    "f16, base llama.cpp f16": evaluate(f16, base),
+                    "q8_0, base llama.cpp f16": evaluate(q8_0, base),
+                    "q8_0, base f16": evaluate(q8_0, f16),
+                }
     return {"llama_perplexity": theirs, "openjet_eval": ours, "this_engine": engine}
 
 

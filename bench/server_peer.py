@@ -1,0 +1,114 @@
+"""`openjet serve` and llama.cpp's llama-server measured by the same `openjet bench --url`.
+
+    python -m bench.server_peer /path/to/llama-server [--json OUT] [-- BENCH_OPTIONS]
+
+Both serve the same file on the CPU, one after the other, each started for its run alone: as many
+conversations of the same context, as many threads. Everything else is each one's own default: here
+an 8-bit KV cache and drafts by the MTP head, there an f16 cache and none. `--plain` gives this one
+f16 and no drafts too. BENCH_OPTIONS go to `openjet bench` (--context 2000 --rounds 3, ...).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.eval_peer import version
+from openjet_provider import models
+from openjet_provider.bench.record import describe
+
+AGENTS = 4
+START_S = 120.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str]) -> Iterator[str]:
+    """A server that was started with `--port` and answers; its URL."""
+    port = free_port()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([*command, "--port", str(port)], stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            deadline = time.monotonic() + START_S
+            while not healthy(url):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    sys.exit(f"{command[0]} does not serve:\n{log.read().decode()[-2000:]}")
+                time.sleep(0.2)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def measure(command: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
+    with running(command) as url:
+        bench = [sys.executable, "-m", "openjet_provider.cli", "bench", "--url", url]
+        done = subprocess.run([*bench, *options, "--json", "-"], stdout=subprocess.PIPE, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return {"server": shlex.join(command), **{key: found[key] for key in ("settings", "results")}}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("program", help="llama-server")
+    parser.add_argument("--model", default="openjet-tiny")
+    parser.add_argument("--positions", type=int, default=8192, help="of a conversation")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--plain", action="store_true", help="f16 and no drafts on both sides")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("options", nargs="*", metavar="BENCH_OPTIONS")
+    args = parser.parse_args()
+    name, path = models.resolve(args.model)
+    ours = [sys.executable, "-m", "openjet_provider.cli", "serve", "-m", str(path)]
+    ours += ["--backend", "cpu", "--agents", str(AGENTS), "--context", str(args.positions)]
+    ours += ["--threads", str(args.threads)]
+    ours += ["--kv", "f16", "--drafts", "0"] if args.plain else []
+    theirs = [args.program, "-m", str(path), "--alias", name, "-t", str(args.threads)]
+    theirs += ["-np", str(AGENTS), "-c", str(AGENTS * args.positions)]
+    record = {
+        **describe(),
+        "command": f"python -m bench.server_peer {shlex.join(sys.argv[1:])}",
+        "peer": version(args.program),
+        "model": name,
+        "openjet": measure(ours, args.options),
+        "llama_server": measure(theirs, args.options),
+    }
+    for side in ("openjet", "llama_server"):
+        print(side)
+        for scenario, numbers in record[side]["results"].items():
+            for what, found in numbers.items():
+                print(f"  {scenario:10} {what:32} {found['median']:10.4g} {found['unit']}")
+    if args.json:
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
