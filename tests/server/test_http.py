@@ -296,14 +296,18 @@ async def test_a_full_queue_is_429_with_retry_after(connect: Connect) -> None:
         await _until(lambda: small.stats().running + small.stats().waiting == 0)
 
 
-async def test_open_requests_have_a_limit(connect: Connect, engine: Engine) -> None:
+async def test_open_requests_have_a_limit(
+    connect: Connect, engine: Engine, idle: Callable[[], None]
+) -> None:
     client = connect(max_requests=1)
+    await asyncio.to_thread(idle)
     running = asyncio.ensure_future(client.post(CHAT, json=say("slowly")))
     await _until(lambda: engine.stats().running == 1)
     assert (await client.get("/v1/models")).status_code == 429
     assert (await client.get("/health")).status_code == 200
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+    await asyncio.to_thread(idle)
 
 
 async def test_many_at_once(client: httpx.AsyncClient) -> None:

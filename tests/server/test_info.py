@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -36,8 +37,9 @@ async def test_health(client: httpx.AsyncClient, connect: Connect) -> None:
     assert (await loading.get("/metrics")).status_code == 200
 
 
-async def test_metrics_count_requests(client: httpx.AsyncClient) -> None:
+async def test_metrics_count_requests(client: httpx.AsyncClient, idle: Callable[[], None]) -> None:
     usage = (await client.post("/v1/chat/completions", json=say("Hello"))).json()["usage"]
+    await asyncio.to_thread(idle)  # an answer's end comes before its pages are put away
     text = (await client.get("/metrics")).text
     samples = {
         sample.name: sample.value

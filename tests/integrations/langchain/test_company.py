@@ -27,7 +27,7 @@ def said(message) -> tuple[str, str]:
 def test_four_agents_say_what_each_says_alone(sampling):
     llms = [
         ChatOpenJet(
-            model="openjet-tiny", max_tokens=80, model_kwargs={"ignore_eos": True}, **sampling
+            model="openjet-tiny", max_tokens=200, model_kwargs={"ignore_eos": True}, **sampling
         )
         for _ in QUESTIONS
     ]
