@@ -1,11 +1,11 @@
 """`openjet serve` and llama.cpp's llama-server measured by the same `openjet bench --url`.
 
-    python -m bench.server_peer /path/to/llama-server [--json OUT] [-- BENCH_OPTIONS]
+    python -m bench.server_peer /path/to/llama-server [--bench '--context 2000'] [--json OUT]
 
 Both serve the same file on the CPU, one after the other, each started for its run alone: as many
 conversations of the same context, as many threads. Everything else is each one's own default: here
 an 8-bit KV cache and drafts by the MTP head, there an f16 cache and none. `--plain` gives this one
-f16 and no drafts too. BENCH_OPTIONS go to `openjet bench` (--context 2000 --rounds 3, ...).
+f16 and no drafts too. --bench holds options of `openjet bench`.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def main() -> int:
     parser.add_argument("--positions", type=int, default=8192, help="of a conversation")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--plain", action="store_true", help="f16 and no drafts on both sides")
+    parser.add_argument("--bench", type=shlex.split, default=[], help="options, in one argument")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("options", nargs="*", metavar="BENCH_OPTIONS")
     args = parser.parse_args()
     name, path = models.resolve(args.model)
     ours = [sys.executable, "-m", "openjet_provider.cli", "serve", "-m", str(path)]
@@ -97,8 +97,8 @@ def main() -> int:
         "command": f"python -m bench.server_peer {shlex.join(sys.argv[1:])}",
         "peer": version(args.program),
         "model": name,
-        "openjet": measure(ours, args.options),
-        "llama_server": measure(theirs, args.options),
+        "openjet": measure(ours, args.bench),
+        "llama_server": measure(theirs, args.bench),
     }
     for side in ("openjet", "llama_server"):
         print(side)
