@@ -87,8 +87,8 @@ def measure(path: Path, name: str, kv: Codec, positions: int, with_peer: bool) -
     return Result(name, kv, positions, ours, peer)
 
 
-def text_tokens(path: Path, positions: int) -> list[int]:
-    """The text under the file's own vocabulary, cut to `positions` ids."""
+def text_tokens(path: Path, positions: int, text: str | None = None) -> list[int]:
+    """A text, or the licence, under the file's own vocabulary, cut to `positions` ids."""
     from openjet_provider.chat.tokenizer import Tokenizer, Vocabulary
     from tests.reference.gguf_file import GGUFFile
 
@@ -100,7 +100,7 @@ def text_tokens(path: Path, positions: int) -> list[int]:
         pre=metadata["tokenizer.ggml.pre"],
         eos_id=metadata["tokenizer.ggml.eos_token_id"],
     )
-    tokens = list(Tokenizer(vocabulary).encode(TEXT.read_text()))
+    tokens = list(Tokenizer(vocabulary).encode(TEXT.read_text() if text is None else text))
     if len(tokens) < positions:
         raise SystemExit(f"the text has {len(tokens)} tokens, --positions wants {positions}")
     return tokens[:positions]

@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bench.gpu import goals, sanitize, steps
+from bench.gpu import goals, oracle, sanitize, steps
 from bench.gpu.record import Notes, NotRun, earlier_sections
-from bench.gpu.setup import SHAPE_27B, Setup
+from bench.gpu.setup import FULL, SHAPE_27B, Setup
 from bench.gpu_check import SECTIONS, Check, Section, stop
+from bench.parity import text_tokens
 from tests.reference.random_model import GGML_QUANT_SIZES, tensor_specs
 
 
@@ -91,6 +93,24 @@ def test_sections_of_earlier_calls_count_for_the_same_sources_only(tmp_path: Pat
     assert list(earlier_sections(path, "1")) == ["wide"]
     assert earlier_sections(path, "2") == {}
     assert earlier_sections(tmp_path / "none.json", "1") == {}
+
+
+def test_there_is_text_for_the_oracle() -> None:
+    texts, tokens = FULL.oracle_texts, FULL.oracle_tokens
+    assert texts * tokens >= 4000
+    for path in (oracle.TINY, oracle.EARLY):
+        ids = text_tokens(path, texts * tokens, oracle.documents())
+        assert len(ids) == texts * tokens
+
+
+def test_divergence_is_of_distributions() -> None:
+    """Equal but for a constant: none; a hand-computed one of two tokens."""
+    exact = np.array([[0.0, 1.0], [0.0, 0.0]])
+    assert oracle.divergence(exact, exact + 3) == pytest.approx([0, 0])
+    other = np.log(np.array([[0.25, 0.75]]))
+    assert oracle.divergence(exact[1:], other) == pytest.approx(
+        [0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)]
+    )
 
 
 def test_bytes_of_a_step_of_the_27b() -> None:
