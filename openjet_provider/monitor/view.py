@@ -32,7 +32,10 @@ def render(sample: Sample, before: Sample | None, width: int, height: int) -> Te
     before: an earlier sample; rates of the engine are those since then, without it the mean ones.
     """
     lines = [_title(sample), _engine(sample, before), *map(_gpu, sample.get("gpus") or ())]
-    lines += [Text(), _cells([(name, size, "bold") for name, size in (*_COLUMNS, _DRAFTS)])]
+    header = _cells([(name, size, "bold") for name, size in (*_COLUMNS, _DRAFTS)])
+    if width >= _WIDE:
+        header.append("TASK", "bold")
+    lines += [Text(), header]
     agents = sample["conversations"]
     room = max(height - len(lines) - 1, 1)
     awake = sum(not _long_idle(agent) for agent in agents)
@@ -155,7 +158,8 @@ def _agent(agent: Mapping[str, Any], width: int) -> list[Text]:
     if width >= _WIDE:
         first.append(task)
     else:
-        second.append(set_cell_size(task, min(cell_len(task), width // 3)) + " ", "italic")
+        second.append(_cut(task, width // 3), "italic")
+        second.append(" │ " if latest else "", "dim")
     second.append(_tail(latest, width - second.cell_len - 1), "dim")
     return [first, second]
 
@@ -165,17 +169,24 @@ def _cells(cells: Sequence[tuple[str, int, str]]) -> Text:
     line = Text()
     for text, size, style in cells:
         room = abs(size)
-        cut = text if cell_len(text) <= room else set_cell_size(text, room - 1) + "…"
+        cut = _cut(text, room)
         space = " " * (room - cell_len(cut))
         line.append((space + cut if size < 0 else cut + space) + " ", style)
     return line
 
 
+def _cut(text: str, cells: int) -> str:
+    """The beginning of a text."""
+    return text if cell_len(text) <= cells else set_cell_size(text, cells - 1) + "…"
+
+
 def _tail(text: str, cells: int) -> str:
     """The end of a text."""
-    while text and cell_len(text) > cells:
-        text = text[cell_len(text) - cells :] if text.isascii() else text[1:]
-    return text
+    if cell_len(text) <= cells:
+        return text
+    while text and cell_len(text) >= cells:
+        text = text[cell_len(text) - cells + 1 :] if text.isascii() else text[1:]
+    return "…" + text
 
 
 def _clean(text: str) -> str:

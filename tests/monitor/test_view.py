@@ -83,6 +83,15 @@ def test_what_is_said(width: int) -> None:
         assert part in text
 
 
+def test_what_is_cut_says_so() -> None:
+    long = agent("roofer", task="t" * 80, latest="l" * 400)
+    last = render(sample(long), None, 80, 24).plain.splitlines()[-1]
+    task, latest = last.strip().split(" │ ")
+    assert task.endswith("t…")
+    assert latest.startswith("…l")
+    assert cell_len(last) <= 80
+
+
 def test_no_gpu_no_line() -> None:
     assert "GPU" not in render(sample(agent("roofer")), None, 80, 24).plain
 
