@@ -79,7 +79,7 @@ def test_a_second_process_is_told_who_holds_the_device(
     lock.describe("big.gguf", serves="http://127.0.0.1:18080")
     code = "from openjet_provider.devices import DeviceLock; DeviceLock(0, 'other.gguf')"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
     )
     holder = json.loads(next(tmp_path.glob("*.lock")).read_text())
     assert "DeviceBusyError" in done.stderr

@@ -161,7 +161,7 @@ with Engine("openjet-tiny", backend="cpu", state_dir=sys.argv[1]) as engine:
         env={**os.environ, "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
     assert "a conversation is not kept: cannot write" in done.stderr

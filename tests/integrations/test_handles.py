@@ -99,6 +99,6 @@ def test_handles_that_live_until_exit_end_quietly(root):
         "kept.get('openjet-tiny', {'backend': 'scripted'})\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=300
     )
     assert (done.returncode, done.stderr) == (0, "")

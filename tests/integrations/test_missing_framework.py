@@ -27,7 +27,7 @@ def test_the_error_names_the_extra(root, package, framework, extra):
         path=[str(root), str(root / "integrations")], framework=framework, package=package
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 1
     assert f"pip install 'openjet-provider[{extra}]'" in done.stderr

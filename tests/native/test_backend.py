@@ -35,7 +35,7 @@ def run_limited(script: str, path: Path) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stderr}"
     return done.stdout

@@ -178,7 +178,7 @@ def test_what_is_no_model_file_is_refused(
     (tmp_path / "text").write_text("Not a model but a line of text.\n")
     path = path.format(tmp=tmp_path)
     done = subprocess.run(
-        [programs / "model_probe", "describe", path], capture_output=True, text=True, timeout=60
+        [programs / "model_probe", "describe", path], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 1
     assert f"{path}: " in done.stderr

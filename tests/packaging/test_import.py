@@ -27,7 +27,7 @@ def probe(root: Path) -> tuple[float, set[str]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     told = json.loads(done.stdout)
     return told["seconds"], {name.split(".")[0] for name in told["modules"]}

@@ -255,12 +255,12 @@ def test_a_server_goes_on_where_it_was_stopped(root: Path, tmp_path: Path) -> No
         for turn in range(3):
             messages.append({"role": "user", "content": f"Question {turn}: is all well?"})
             body = {"messages": messages, "max_tokens": 200, "temperature": 0}
-            answer = httpx.post(f"{url}/chat/completions", json=body, timeout=60).json()
+            answer = httpx.post(f"{url}/chat/completions", json=body, timeout=300).json()
             content = answer["choices"][0]["message"]["content"]
             messages.append({"role": "assistant", "content": content})  # without its thinking
     messages.append({"role": "user", "content": "And now?"})
     with server(root, tmp_path) as url:
         body = {"messages": messages, "max_tokens": 4}
-        usage = httpx.post(f"{url}/chat/completions", json=body, timeout=60).json()["usage"]
+        usage = httpx.post(f"{url}/chat/completions", json=body, timeout=300).json()["usage"]
     cached_tokens = usage["prompt_tokens_details"]["cached_tokens"]
     assert cached_tokens >= 0.95 * usage["prompt_tokens"], usage
