@@ -47,7 +47,7 @@ def test_program_passes(programs: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")
 def test_programs_for_a_gpu_compile(tmp_path: Path) -> None:
     """What the emulator runs here is what bench/gpu_check.sh runs on a card."""
