@@ -75,6 +75,7 @@ SECTIONS = [
     Section("follow-ups", "bench.gpu.agents:follow_ups", 90),
     Section("overhead", "bench.gpu.agents:overhead", 60),
     Section("memory", "bench.gpu.memory:section", 60),
+    Section("variants", "bench.gpu.steps:variants", 120),
     Section("clamped", "bench.gpu.steps:clamped", 90),
     Section("oracle", "bench.gpu.oracle:section", 120),
     Section("sanitizer", "bench.gpu.sanitize:section", 250),

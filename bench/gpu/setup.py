@@ -38,6 +38,7 @@ class Sizes:
     steps: int  # timed ones, of which the median counts
     stress_steps: int
     blocks: tuple[int, ...]  # the grid is clamped to so many
+    variants: tuple[tuple[str, str], ...]  # variables of docs/kernel.md that may pay
     draft_head: int  # rows of the reduced head
     prompt: int  # tokens of the long prompt
     agents: int  # that go on with long contexts
@@ -63,6 +64,10 @@ FULL = Sizes(
     steps=24,
     stress_steps=1000,
     blocks=(82, 128, 132),
+    variants=(
+        *(("OPENJET_CUDA_RING", kb) for kb in ("34", "72", "132", "200")),
+        ("OPENJET_CUDA_POLL", "relaxed"),
+    ),
     draft_head=40_960,
     prompt=20_000,
     agents=4,
@@ -87,6 +92,7 @@ SMALL = Sizes(
     steps=1,
     stress_steps=2,
     blocks=(1, 3),
+    variants=(("OPENJET_CUDA_RING", "34"), ("OPENJET_CUDA_POLL", "relaxed")),
     draft_head=300,
     prompt=20,
     agents=2,

@@ -16,6 +16,7 @@ from bench.gpu import files
 from bench.gpu.record import Notes
 from bench.gpu.setup import PAGE, ROOT, Setup, environment
 from openjet_provider._native import Model
+from openjet_provider.errors import InvalidRequestError
 from tests.native.steps import Part, Stepper, backend_options
 
 STATE_PASSES = 2  # a recurrent state is read and written once a step
@@ -206,6 +207,25 @@ def clamped(setup: Setup, notes: Notes) -> None:
                     position = min(sizes.depths.values())
                     ms = decode_ms(stepper, agents, drafts, position, sizes.steps)
                     notes[f"{blocks} blocks, {row} rows"] = ms
+
+
+def variants(setup: Setup, notes: Notes) -> None:
+    """The same steps with each way of streaming and waiting that the environment offers."""
+    sizes = setup.sizes
+    path = files.large(setup)
+    position = min(sizes.depths.values())
+    for name, value in sizes.variants:
+        try:
+            with (
+                environment(**{name: value}),
+                setup.stepper(path, **options_for(setup, sizes.draft_head)) as stepper,
+            ):
+                warm_up(setup, stepper)
+                for row, (agents, drafts) in sizes.rows.items():
+                    ms = decode_ms(stepper, agents, drafts, position, sizes.steps)
+                    notes[f"{name}={value}, {row} rows"] = ms
+        except InvalidRequestError as error:
+            notes[f"{name}={value}"] = f"refused: {error}"
 
 
 # ---- where a step's time goes ----

@@ -17,7 +17,7 @@ import pytest
 from bench.gpu import goals, oracle, sanitize, steps
 from bench.gpu.record import Notes, NotRun, earlier_sections
 from bench.gpu.setup import FULL, SHAPE_27B, Setup
-from bench.gpu_check import SECTIONS, Check, Section, stop
+from bench.gpu_check import SECTIONS, Check, Section, chosen, stop
 from bench.parity import text_tokens
 from tests.reference.random_model import GGML_QUANT_SIZES, tensor_specs
 
@@ -85,6 +85,13 @@ def test_what_cannot_run_here_and_what_has_no_time(tmp_path: Path) -> None:
     assert (section["status"], section["reason"]) == ("not run", "no such tool")
     late = run(check(tmp_path, seconds=0), "passes")
     assert (late["status"], late["reason"]) == ("not run", "no time was left")
+
+
+def test_sections_are_chosen_by_name() -> None:
+    assert [section.name for section in chosen("steps, wide")] == ["device", "wide", "steps"]
+    assert chosen(None) == SECTIONS
+    with pytest.raises(SystemExit, match="no section widths; there are device, launch"):
+        chosen("widths,wide")
 
 
 def test_sections_of_earlier_calls_count_for_the_same_sources_only(tmp_path: Path) -> None:
