@@ -190,7 +190,8 @@ def source_hash() -> str:
 
 
 def gpu_runs(source: str) -> list[str]:
-    """GPUs on which bench/gpu_check.py was recorded with these sources, without a failure."""
+    """GPUs on which bench/gpu_check.py was recorded with these sources and nothing that equal
+    results rest on was left unproven."""
     records = [json.loads(path.read_text()) for path in (ROOT / "bench" / "results").glob("*.json")]
     return sorted(
         record["card"]
@@ -199,7 +200,7 @@ def gpu_runs(source: str) -> list[str]:
         and record.get("source_hash") == source
         and "card" in record
         and not record.get("emulated")
-        and not record.get("failed")
+        and record.get("unproven") == []
     )
 
 

@@ -37,6 +37,7 @@ from bench.gpu.record import (
     NotRun,
     earlier_sections,
     ended,
+    unproven,
     write_json,
 )
 from bench.gpu.setup import ROOT, Setup
@@ -183,6 +184,7 @@ class Check:
         self.record["failed"] = [
             name for name, section in sections.items() if section["status"] in (FAILED, KILLED)
         ]
+        self.record["unproven"] = unproven(sections)
         self.record["goals"] = goals.verdicts(sections)
         write_json(self.target, self.record)
 

@@ -9,6 +9,7 @@ import subprocess
 from bench.gpu import files, memory
 from bench.gpu.record import Notes
 from bench.gpu.setup import Setup
+from openjet_provider._build_info import build_record
 
 QUERY = "name,driver_version,compute_cap,memory.total,clocks.max.sm,clocks.max.memory,power.limit"
 
@@ -23,6 +24,8 @@ def section(setup: Setup, notes: Notes) -> None:
         card = dict(zip(QUERY.split(","), (cell.strip() for cell in cells), strict=True))
     for name, value in card.items():
         notes[name] = value
+    if setup.library is None:
+        notes["build"] = build_record().get("cuda")
     notes["free bytes"] = memory.plan(setup, files.micro(setup)).available
 
 

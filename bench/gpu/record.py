@@ -1,8 +1,8 @@
 """What a run of gpu_check writes down: sections, how each ended, and what it found until then.
 
-{"card", "driver", "capability", "emulated", "source_hash", "commit", "date", "command", "host",
- "sections": {NAME: {"status", "reason", "seconds", "source_hash", "found": {...}}},
- "goals": [{"measure", "goal", "measured", "holds"}], "failed": [NAME]}
+    {"card", "driver", "capability", "emulated", "source_hash", "commit", "date", "command",
+     "sections": {NAME: {"status", "reason", "seconds", "found": {...}}},
+     "goals": [{"measure", "goal", "measured", "holds"}], "failed": [NAME], "unproven": [NAME]}
 """
 
 from __future__ import annotations
@@ -14,6 +14,15 @@ from pathlib import Path
 from typing import Any
 
 PASSED, FAILED, KILLED, NOT_RUN = "passed", "failed", "out of time", "not run"
+
+
+# Sections without which nothing is proven: equal bits, and the ways out.
+NEEDED = ("launch", "phases", "micro", "wide", "suite", "blocks", "faults", "stress")
+
+
+def unproven(sections: dict[str, Any]) -> list[str]:
+    """Needed sections that have not passed."""
+    return [name for name in NEEDED if sections.get(name, {}).get("status") != PASSED]
 
 
 class NotRun(Exception):

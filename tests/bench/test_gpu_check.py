@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bench.gpu import goals, oracle, sanitize, steps
-from bench.gpu.record import Notes, NotRun, earlier_sections
+from bench.gpu.record import NEEDED, Notes, NotRun, earlier_sections, unproven
 from bench.gpu.setup import FULL, SHAPE_27B, Setup
 from bench.gpu_check import SECTIONS, Check, Section, chosen, stop
 from bench.parity import text_tokens
@@ -92,6 +92,16 @@ def test_sections_are_chosen_by_name() -> None:
     assert chosen(None) == SECTIONS
     with pytest.raises(SystemExit, match="no section widths; there are device, launch"):
         chosen("widths,wide")
+
+
+def test_nothing_is_proven_until_every_needed_section_has_passed() -> None:
+    assert set(NEEDED) < {section.name for section in SECTIONS}
+    sections: dict[str, Any] = {name: {"status": "passed"} for name in NEEDED}
+    assert unproven(sections) == []
+    for status in ("failed", "out of time", "not run", "running"):
+        assert unproven(sections | {"wide": {"status": status}}) == ["wide"]
+    del sections["stress"]
+    assert unproven(sections) == ["stress"]
 
 
 def test_sections_of_earlier_calls_count_for_the_same_sources_only(tmp_path: Path) -> None:
