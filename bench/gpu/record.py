@@ -1,8 +1,8 @@
 """What a run of gpu_check writes down: sections, how each ended, and what it found until then.
 
-    {"card", "driver", "capability", "emulated", "source_hash", "commit", "date", "command",
-     "sections": {NAME: {"status", "reason", "seconds", "found": {...}}},
-     "goals": [{"measure", "goal", "measured", "holds"}], "failed": [NAME], "unproven": [NAME]}
+{"card", "driver", "capability", "emulated", "source_hash", "commit", "date", "command",
+ "sections": {NAME: {"status", "reason", "seconds", "found": {...}}},
+ "goals": [{"measure", "goal", "measured", "holds"}], "failed": [NAME], "unproven": [NAME]}
 """
 
 from __future__ import annotations
