@@ -31,6 +31,8 @@ RowLimits Runner::row_limits() const {
         options_.step_target_us > 0 ? options_.step_target_us : options_.step_target * ordinary_us;
     const int64_t held_us = clock_() - committed_us_;  // admission is part of the pause
     limits.spare_rows = cost_.spare_rows(target_us - static_cast<double>(held_us), passes);
+    for (const auto& c : running_)  // the last row of a prompt goes as one that decodes
+        limits.spare_rows -= c->n_waiting() == 1 && c->computed < c->n_prompt;
     limits.min_prompt_rows = options_.min_prompt_rows;
     return limits;
 }

@@ -10,6 +10,8 @@ constexpr double kUnknownRow = 1.0 / 16.0;  // of a decode step, until rows have
 constexpr double kUnknownPass = 0.5;        // of a row, until draft passes have been timed
 constexpr int32_t kManyRows = 64;           // with fewer, a prompt alone says little about a row
 constexpr int32_t kFirstRows = 16;          // beside decoding; then at most twice the step before
+constexpr double kFewRows = 3;              // up to which one more may take a step ...
+constexpr double kTolerance = 0.1;          // ... so much of its target beyond it
 
 // Hands out `rows` one round at a time: each round gives everybody who wants more an equal part.
 void share_evenly(std::vector<RowShare>* shares, const std::vector<size_t>& order, int32_t rows,
@@ -82,11 +84,15 @@ void StepCost::observe(const StepTime& step) {
     }
 }
 
-// Few rows may be free and many not, so that what the last rows cost is a guess for many more.
+// Few rows may be free and many not, so that what the last rows cost is a guess for many more. And
+// one row beside others may cost more than each of two or three do, which only a step that has them
+// can tell: a step that might take a little longer is tried.
 int32_t StepCost::spare_rows(double target_us, int32_t draft_passes) const {
-    const double left_us = target_us - plain_.value() - draft_passes * pass_.value();
+    const double row = std::max(row_us(), 1e-3);
+    double left_us = target_us - plain_.value() - draft_passes * pass_.value();
+    if (left_us < kFewRows * row) left_us += kTolerance * target_us;
     const double most = std::max(kFirstRows, 2 * last_rows_);
-    return static_cast<int32_t>(std::clamp(left_us / std::max(row_us(), 1e-3), 0.0, most));
+    return static_cast<int32_t>(std::clamp(left_us / row, 0.0, most));
 }
 
 double StepCost::lookup_draft(int32_t n) const {

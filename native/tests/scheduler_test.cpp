@@ -81,6 +81,21 @@ void check_costs() {
     expect(cost.spare_rows(900, 0) == 0, "no room");
 }
 
+// On a CPU one row beside one that decodes costs nearly a step, and each further one little:
+// prompts are not read row by row for ever.
+void check_first_row_is_dear() {
+    StepCost cost;
+    for (int i = 0; i < 64; ++i)
+        cost.observe(decoding(1000));
+    for (int i = 0; i < 64; ++i)
+        cost.observe({1, 1, 1, 0, 1800, 0});
+    for (int i = 0; i < 64; ++i) {
+        const int32_t n = cost.spare_rows(2500, 0);
+        cost.observe({1, 1, n, 0, 1600.0 + n * 200, 0});
+    }
+    expect(cost.spare_rows(2500, 0) >= 3, "as many as the target has room for");
+}
+
 // Deeper drafts must not make a step look dearer, and so more drafts cheaper.
 void check_draft_costs() {
     for (const int32_t depth : {0, 2, 4}) {
@@ -197,12 +212,14 @@ void check_nobody_stalls(const Model& model, const Cost& cost, float target, int
     expect(n_running == 1, name + "both prompts are read");
     std::sort(ordinary.begin(), ordinary.end());
     const double usual = ordinary[ordinary.size() / 2];
-    // One row is read at least, and the last one of the other prompt goes as one that decodes.
+    // One row is read at least, beside the last one of the other prompt.
     const double row_us = cost.row_us + 2000 * cost.row_us_per_position;
     const double least =
         cost.step_us + 3 * row_us + options.draft * cost.pass_us + 2 * backend.admission_us();
     const double limit = target_us > 0 ? target_us : target * usual;
-    expect(longest <= std::max(1.1 * limit, least),
+    // While rows are few, a step may take a tenth longer than its target; costs lag a little too.
+    const double slack = cost.free_rows == 0 ? 1.15 : 1.1;
+    expect(longest <= std::max(slack * limit, least),
            name + "a pause of " + std::to_string(longest / usual) + " ordinary steps");
     expect(most_apart <= 16, name + "two prompts advance together");
     const double room = (limit - usual) / row_us;
@@ -217,6 +234,7 @@ int main() {
     using namespace oj::test;
     check_shares();
     check_costs();
+    check_first_row_is_dear();
     check_draft_costs();
     for (const Cost& cost : {Cost{"a small model on a CPU", 200, 200, 0.05, 80, 0},
                              Cost{"rows cost nearly a step", 100, 400, 0, 50, 0},
