@@ -110,7 +110,7 @@ OJ_DEVICE void prepare_head(const Context& c, const Phase& p, const StepView& vi
 
 OJ_PHASE void phase_attn_prepare(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
-    int n_queries = p.kv_only ? 0 : c.dims.n_heads, heads = n_queries + 2 * c.dims.n_kv_heads;
+    int n_queries = p.kv_only ? 0 : c.dims.n_heads, heads = prepare_heads(c.dims, p.kv_only != 0);
     float* x = reinterpret_cast<float*>(grid.shared) + warp_index() * max_head_dim;
     for (int item = first_item_of_warp(grid); item < view.n_rows * heads; item += warps_of(grid)) {
         int r = item / heads;
@@ -122,8 +122,7 @@ OJ_PHASE void phase_attn_prepare(const Context& c, const Grid& grid, const Phase
 
 // ---- splits ----
 
-// One part of a row group's column groups over one split; false if there is none. Few items leave
-// blocks idle, so then there are more parts; how queries are grouped changes no bits.
+// One part of a row group's column groups over one split; false if there is none.
 OJ_DEVICE bool find_split(const Context& c, const Phase& p, const StepView& view, int index,
                           int part, int idle_parts, SplitItem* item) {
     int kv_heads = c.dims.n_kv_heads, per_kv = c.dims.n_heads / kv_heads;
@@ -145,16 +144,10 @@ OJ_DEVICE bool find_split(const Context& c, const Phase& p, const StepView& view
 OJ_PHASE void phase_attn_splits(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
     if (c.kv.codec != OJ_KV_Q8_0) return attend_floats(c, grid, p, view);
-    int most_columns = c.dims.n_heads / c.dims.n_kv_heads;  // of a whole row group
-    int items = view.n_groups * c.dims.n_kv_heads * view.wave_splits;
-    if (items == 0) return;
-    int idle_parts = grid.n_blocks / items;
-    if (idle_parts > most_columns) idle_parts = most_columns;
-    int parts = (most_columns + max_item_columns - 1) / max_item_columns;
-    if (parts < idle_parts) parts = idle_parts;
-    for (int i = grid.block; i < items * parts; i += grid.n_blocks) {
+    const SplitWork work = split_work(c.dims, view, grid.n_blocks);
+    for (int i = grid.block; i < work.items(); i += grid.n_blocks) {
         SplitItem item;
-        if (find_split(c, p, view, i % items, i / items, idle_parts, &item))
+        if (find_split(c, p, view, i % work.splits, i / work.splits, work.idle_parts, &item))
             attend_split(c, grid, p, view, item);
     }
 }
@@ -248,7 +241,7 @@ OJ_DEVICE void fold_piece(const Context& c, const Grid& grid, const Phase& p, co
 // A row's input is written in the wave of its last split.
 OJ_PHASE void phase_attn_fold(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
-    int pieces = (c.dims.q_rows() + piece_columns - 1) / piece_columns;
+    int pieces = pieces_of_row(c.dims.q_rows());
     for (int item = grid.block; item < view.n_rows * pieces; item += grid.n_blocks) {
         int r = item / pieces;
         int position = view.rows[r].position;

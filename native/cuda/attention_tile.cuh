@@ -9,7 +9,6 @@
 namespace oj::cuda {
 
 constexpr int max_head_dim = 256;
-constexpr int max_item_columns = 4;  // column groups of an item: their outputs are registers
 constexpr int max_item_queries = max_item_columns * column_rows;
 
 // What a block, or with float codecs a warp, attends to: some column groups (or one query) of a row
@@ -417,9 +416,8 @@ OJ_DEVICE void attend_query(const Context& c, const Phase& p, const StepView& vi
 OJ_DEVICE void attend_floats(const Context& c, const Grid& grid, const Phase& p,
                              const StepView& view) {
     float* weights = reinterpret_cast<float*>(grid.shared) + warp_index() * kv_page;
-    int per_row = c.dims.n_heads * view.wave_splits;
-    for (int item = first_item_of_warp(grid); item < view.n_rows * per_row;
-         item += warps_of(grid)) {
+    int per_row = c.dims.n_heads * view.wave_splits, items = float_split_items(c.dims, view);
+    for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
         int r = item / per_row, head = item % per_row / view.wave_splits;
         int split = p.wave * view.wave_splits + item % view.wave_splits;
         int position = view.rows[r].position;

@@ -31,13 +31,29 @@ void require(int value, int count, const char* what) {
                                     "; this backend has " + std::to_string(count));
 }
 
+// As much shared memory as the device has, or as is asked for.
+int choose_ring(const DeviceInfo& info, int asked_kb) {
+    if (asked_kb == 0) return info.largest_ring;
+    int least = (info.smallest_ring + 1023) / 1024, most = info.largest_ring / 1024;
+    if (asked_kb >= least && asked_kb <= most) return asked_kb << 10;
+    throw Error(OJ_ERR_INVALID, "OPENJET_CUDA_RING is " + std::to_string(asked_kb) +
+                                    "; this device has room for " + std::to_string(least) + " to " +
+                                    std::to_string(most) + " KB");
+}
+
 // Fewer blocks than are resident where asked for; more would wait for each other for ever.
-int choose_blocks(const DeviceInfo& info, int asked) {
-    if (asked == 0) return info.resident_blocks;
-    if (asked > 0 && asked <= info.resident_blocks) return asked;
-    throw Error(OJ_ERR_INVALID,
-                "OPENJET_CUDA_BLOCKS is " + std::to_string(asked) + "; this device keeps 1 to " +
-                    std::to_string(info.resident_blocks) + " blocks of the step kernel resident");
+int choose_blocks(int resident, int asked) {
+    if (asked == 0) return resident;
+    if (asked > 0 && asked <= resident) return asked;
+    throw Error(OJ_ERR_INVALID, "OPENJET_CUDA_BLOCKS is " + std::to_string(asked) +
+                                    "; this device keeps 1 to " + std::to_string(resident) +
+                                    " blocks of the step kernel resident");
+}
+
+StepLaunch choose_launch(Device& device, const Tuning& tuning) {
+    int ring_bytes = choose_ring(device.info(), tuning.ring_kb);
+    return {tuning.mode, choose_blocks(device.resident_blocks(ring_bytes), tuning.blocks),
+            ring_bytes};
 }
 
 int number_from_environment(const char* name) {
@@ -58,6 +74,7 @@ Tuning tuning_from_environment() {
         return std::string(value != nullptr ? value : "");
     };
     std::string mode = text("OPENJET_CUDA_STEP"), path = text("OPENJET_CUDA_PATH");
+    std::string poll = text("OPENJET_CUDA_POLL");
     if (mode == "graph") {
         tuning.mode = StepMode::graph;
     } else if (!mode.empty() && mode != "persistent") {
@@ -68,6 +85,12 @@ Tuning tuning_from_environment() {
         throw Error(OJ_ERR_INVALID,
                     "OPENJET_CUDA_PATH is '" + path + "'; portable is the only path so far");
     }
+    if (!poll.empty() && poll != "acquire" && poll != "relaxed") {
+        throw Error(OJ_ERR_INVALID,
+                    "OPENJET_CUDA_POLL is '" + poll + "'; it must be acquire or relaxed");
+    }
+    tuning.relaxed_polls = poll == "relaxed";
+    tuning.ring_kb = number_from_environment("OPENJET_CUDA_RING");
     tuning.blocks = number_from_environment("OPENJET_CUDA_BLOCKS");
     tuning.partials = number_from_environment("OPENJET_CUDA_PARTIALS");
     tuning.stress = static_cast<uint32_t>(number_from_environment("OPENJET_CUDA_STRESS"));
@@ -82,14 +105,14 @@ CudaBackend::CudaBackend(const Model& model, const oj_backend_options& options,
       options_(checked(model, options)),
       tuning_(tuning),
       device_(open_device(options.device)),
-      n_blocks_(choose_blocks(device_->info(), tuning.blocks)),
+      launch_(choose_launch(*device_, tuning)),
       draft_ids_(draft_head_ids(model.vocab, options)),
       dims_(dims_of(model, options.mtp != 0)),
       n_partials_(tuning.partials > 0 ? std::max(tuning.partials, max_step_rows * dims_.n_heads)
                                       : partials_of(dims_)),
       weights_(*device_, model, options.mtp != 0, draft_ids_),
       program_(make_program(model, weights_, weights_.draft_head())),
-      pack_(program_, dims_, n_partials_),
+      pack_(program_, dims_, options.kv_codec, n_partials_, launch_.n_blocks),
       kv_(kv_layout(dims_, options.kv_codec)),
       records_(static_cast<size_t>(options.n_slots)) {
     Device& device = *device_;
@@ -149,6 +172,8 @@ StepHeader CudaBackend::header() const {
     header.schedule.phases = phases_.data();
     header.stamps = stamps_.data();
     header.stress = tuning_.stress;
+    header.ring_bytes = launch_.ring_bytes;
+    header.relaxed_polls = tuning_.relaxed_polls ? 1 : 0;
     header.barrier.fault = tuning_.fault > 0 && n_steps_ == tuning_.fault;
     return header;
 }
@@ -186,7 +211,7 @@ void CudaBackend::run(const oj_plan& plan, oj_seq_result* results) {
     auto* header = reinterpret_cast<StepHeader*>(upload_.data());
     int64_t result_bytes = plan.n_seqs * static_cast<int64_t>(sizeof(oj_seq_result));
     device_->copy(upload_.data(), upload_host_.data(), pack_.bytes());
-    device_->run_step(header, pack_.n_entries(), n_blocks_, tuning_.mode);
+    device_->run_step(header, pack_.n_entries(), launch_);
     auto* barrier = reinterpret_cast<GridBarrier*>(bounce_.data());
     uint8_t* bounced = bounce_.data() + sizeof(GridBarrier);
     device_->copy(barrier, &header->barrier, sizeof(GridBarrier));

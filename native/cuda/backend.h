@@ -17,6 +17,8 @@ struct Tuning {
     StepMode mode = StepMode::persistent;  // OPENJET_CUDA_STEP
     int blocks = 0;                        // OPENJET_CUDA_BLOCKS; 0: as many as are resident
     int partials = 0;                      // OPENJET_CUDA_PARTIALS; 0: partials_of()
+    int ring_kb = 0;                       // OPENJET_CUDA_RING; 0: what the device has
+    bool relaxed_polls = false;            // OPENJET_CUDA_POLL: relaxed
     uint32_t stress = 0;                   // OPENJET_CUDA_STRESS: seed of random delays
     int fault = 0;                         // OPENJET_CUDA_FAULT: this step is given up, for tests
     std::string times;                     // OPENJET_CUDA_TIMES: file for the time of each phase
@@ -56,7 +58,7 @@ private:
     const oj_backend_options options_;
     const Tuning tuning_;
     const std::unique_ptr<Device> device_;
-    const int n_blocks_;
+    const StepLaunch launch_;
     const std::vector<int32_t> draft_ids_;
     const Dims dims_;
     const int n_partials_;

@@ -16,8 +16,8 @@ constexpr int delta_tokens = 16;  // prepared at a time
 // column) holds S[k][column] of the rows k % 4 == chain.
 template <int dim>
 struct DeltaShape {
-    static constexpr int columns = dim < 64 ? dim : 64;
-    static constexpr int parts = dim / columns;
+    static constexpr int parts = delta_parts(dim);
+    static constexpr int columns = dim / parts;
     static constexpr int terms = dim / delta_chains;
     static constexpr int chain_stride = terms + 4;  // chains in different banks
     static constexpr int head_terms = dim / warp_lanes;
@@ -286,8 +286,9 @@ OJ_DEVICE void delta_part(const DeltaRun& d, const Grid& grid, int head, int par
 
 template <int dim>
 OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
-    int parts = DeltaShape<dim>::parts, per_run = c.dims.n_v_heads * parts;
-    for (int item = grid.block; item < c.step.n_runs * per_run; item += grid.n_blocks) {
+    constexpr int parts = DeltaShape<dim>::parts;
+    const int per_run = c.dims.n_v_heads * parts, items = delta_core_items(c.dims, c.step);
+    for (int item = grid.block; item < items; item += grid.n_blocks) {
         DeltaRun d = {c, p.delta, c.step.runs[item / per_run]};
         delta_part<dim>(d, grid, item % per_run / parts, item % parts);
     }
@@ -339,11 +340,10 @@ OJ_DEVICE void keep_channel(const DeltaRun& d, int channel) {
 }
 
 OJ_PHASE void phase_delta_out(const Context& c, const Grid& grid, const Phase& p) {
-    int pieces = (c.dims.v_channels() + piece_columns - 1) / piece_columns;
-    int channels = c.dims.conv_channels(), strips = (channels + warp_lanes - 1) / warp_lanes;
-    int gates = c.step.n_rows * pieces;
-    for (int item = first_item_of_warp(grid); item < gates + c.step.n_runs * strips;
-         item += warps_of(grid)) {
+    int pieces = pieces_of_row(c.dims.v_channels());
+    int channels = c.dims.conv_channels(), strips = delta_strips(c.dims);
+    int gates = c.step.n_rows * pieces, items = delta_out_items(c.dims, c.step);
+    for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
         if (item < gates) {
             gate_piece(c, p, item / pieces, item % pieces * piece_columns);
             continue;

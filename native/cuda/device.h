@@ -20,7 +20,7 @@ struct DeviceInfo {
     std::string name;
     int major, minor;  // compute capability
     int multiprocessors;
-    int resident_blocks;  // of the step kernel, all at once
+    int smallest_ring, largest_ring;  // bytes of a block's shared memory for weights
     int64_t free_bytes, total_bytes;
 };
 
@@ -28,8 +28,14 @@ struct StepHeader;
 
 // How a step is run.
 enum class StepMode {
-    persistent,  // one cooperative launch with grid barriers
+    persistent,  // one cooperative launch, in which blocks wait for each other
     graph,       // one kernel a phase, in a CUDA graph
+};
+
+struct StepLaunch {
+    StepMode mode;
+    int n_blocks;
+    int ring_bytes;  // as in the header
 };
 
 class Device {
@@ -49,8 +55,11 @@ public:
     virtual void clear(void* at, int64_t bytes) = 0;
     // A quantised matrix's rows become tiles.
     virtual void repack(const RepackJob& job) = 0;
+    // Blocks of the step kernel that are on the device all at once.
+    virtual int resident_blocks(int ring_bytes) = 0;
     // Runs the step that `header` (device memory) describes; `n_entries` is its sequence's length.
-    virtual void run_step(StepHeader* header, int n_entries, int n_blocks, StepMode mode) = 0;
+    // Every step of a device has the same launch.
+    virtual void run_step(StepHeader* header, int n_entries, const StepLaunch& launch) = 0;
     // Until everything is done.
     virtual void wait() = 0;
 };

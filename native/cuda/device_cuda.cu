@@ -70,8 +70,8 @@ public:
         OJ_CUDA(cudaMemGetInfo(&free, &total));
         return {properties_.name,           properties_.major,
                 properties_.minor,          properties_.multiProcessorCount,
-                resident_blocks_,           static_cast<int64_t>(free),
-                static_cast<int64_t>(total)};
+                smallest_ring_bytes,        most_shared_bytes() - ring_at,
+                static_cast<int64_t>(free), static_cast<int64_t>(total)};
     }
 
     uint8_t* allocate(int64_t bytes, const char* what) override {
@@ -135,16 +135,24 @@ public:
         OJ_CUDA(cudaGetLastError());
     }
 
-    void run_step(StepHeader* header, int n_entries, int n_blocks, StepMode mode) override {
+    int resident_blocks(int ring_bytes) override {
         use();
-        if (mode == StepMode::graph) {
-            OJ_CUDA(cudaGraphLaunch(graph(header, n_entries, n_blocks), stream_));
+        int per_multiprocessor = 0;
+        OJ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &per_multiprocessor, oj_step, block_threads, shared_bytes(ring_bytes)));
+        return per_multiprocessor * properties_.multiProcessorCount;
+    }
+
+    void run_step(StepHeader* header, int n_entries, const StepLaunch& launch) override {
+        use();
+        if (launch.mode == StepMode::graph) {
+            OJ_CUDA(cudaGraphLaunch(graph(header, n_entries, launch), stream_));
             return;
         }
         void* arguments[] = {&header};
         OJ_CUDA(cudaLaunchCooperativeKernel(
-            reinterpret_cast<const void*>(oj_step), dim3(static_cast<unsigned>(n_blocks)),
-            dim3(block_threads), arguments, step_shared_bytes, stream_));
+            reinterpret_cast<const void*>(oj_step), dim3(static_cast<unsigned>(launch.n_blocks)),
+            dim3(block_threads), arguments, shared_bytes(launch.ring_bytes), stream_));
     }
 
     void wait() override {
@@ -156,11 +164,15 @@ private:
     // The device is a property of the calling thread.
     void use() { OJ_CUDA(cudaSetDevice(index_)); }
 
+    int most_shared_bytes() const { return static_cast<int>(properties_.sharedMemPerBlockOptin); }
+    static size_t shared_bytes(int ring_bytes) { return static_cast<size_t>(ring_at + ring_bytes); }
+
+    // What is not taken as shared memory stays the L1 cache's: the driver chooses it by the launch.
     void prepare_kernels() {
         for (auto kernel :
              {reinterpret_cast<const void*>(oj_step), reinterpret_cast<const void*>(oj_entry)}) {
             cudaError_t status = cudaFuncSetAttribute(
-                kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, step_shared_bytes);
+                kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes());
             if (status == cudaErrorNoKernelImageForDevice ||
                 status == cudaErrorInvalidDeviceFunction) {
                 throw Error(OJ_ERR_UNSUPPORTED,
@@ -171,26 +183,22 @@ private:
             }
             check(status, "cudaFuncSetAttribute");
         }
-        int per_multiprocessor = 0;
-        OJ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_multiprocessor, oj_step,
-                                                              block_threads, step_shared_bytes));
-        resident_blocks_ = per_multiprocessor * properties_.multiProcessorCount;
     }
 
     // A step's launches, recorded once for each number of entries: what an entry does is data.
-    cudaGraphExec_t graph(StepHeader* header, int n_entries, int n_blocks) {
+    cudaGraphExec_t graph(StepHeader* header, int n_entries, const StepLaunch& launch) {
         auto [found, is_new] = graphs_.try_emplace({header, n_entries});
-        if (is_new) found->second = record(header, n_entries, n_blocks);
+        if (is_new) found->second = record(header, n_entries, launch);
         return found->second;
     }
 
-    cudaGraphExec_t record(StepHeader* header, int n_entries, int n_blocks) {
+    cudaGraphExec_t record(StepHeader* header, int n_entries, const StepLaunch& launch) {
         OJ_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
         for (int i = 0; i < n_entries; ++i) {
             cudaLaunchConfig_t config = {};
-            config.gridDim = dim3(static_cast<unsigned>(n_blocks));
+            config.gridDim = dim3(static_cast<unsigned>(launch.n_blocks));
             config.blockDim = dim3(block_threads);
-            config.dynamicSmemBytes = step_shared_bytes;
+            config.dynamicSmemBytes = shared_bytes(launch.ring_bytes);
             config.stream = stream_;
             cudaLaunchAttribute overlap = {};
 #if CUDART_VERSION >= 12030
@@ -214,7 +222,6 @@ private:
 
     int index_;
     cudaDeviceProp properties_ = {};
-    int resident_blocks_ = 0;
     cudaStream_t stream_ = nullptr;
     std::map<std::pair<StepHeader*, int>, cudaGraphExec_t> graphs_;
 };

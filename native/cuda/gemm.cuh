@@ -458,7 +458,7 @@ OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit,
 }
 
 // Every warp multiplies its units, without waiting for other warps, with at least one row. `p` is
-// the multiply phase that the warp's stream has come to.
+// the multiply phase that the warp's stream has come to; next_multiply() must follow.
 OJ_PHASE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
     const int n_rows = multiply_rows(c, p), cols = p.matrices[0].cols;
     Ring ring = stream.ring;
@@ -467,7 +467,7 @@ OJ_PHASE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
         const int lane = not_hoisted(lane_index());  // else every type's addresses are kept at once
         multiply_unit(c, p, unit, {n_rows, cols, lane, lane / 4, lane % 4}, ring);
     }
-    end_phase(stream, ring);
+    keep(stream.ring, ring);
 }
 
 }  // namespace oj::cuda

@@ -71,8 +71,7 @@ Scratch place_scratch(Carver* carver, const Dims& d, const Limits& limits) {
     s.totals = floats(rows * d.n_heads * (d.head_dim + 2));
     s.core = floats(rows * d.v_channels());
     s.scores = floats(rows * d.n_vocab);
-    s.ids = carver->take<int32_t>(rows * d.n_vocab);
-    s.bins = carver->take<uint64_t>(rows * kSelectBins);
+    s.teams = carver->take<TeamMemory>(rows);
     s.chosen = carver->take<int32_t>(rows);
     s.logprobs = carver->take<oj_logprob>(rows);
     if (limits.mtp) {

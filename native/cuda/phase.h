@@ -1,6 +1,6 @@
-// A step as data: phases in order. In the persistent kernel all blocks meet at a grid barrier after
-// each phase; in the control build each phase is a kernel of its own. The same functions either
-// way.
+// A step as data: phases in order. In the persistent kernel a block begins a phase when all blocks
+// that worked on earlier ones are done; in the control build each phase is a kernel of its own. The
+// same functions either way.
 #pragma once
 
 #include "cuda/types.h"
@@ -100,6 +100,10 @@ OJ_HD int multiply_rows(const Context& c, const Phase& p) {
 struct SequenceEntry {
     int32_t phase;  // index into Schedule.phases
     int32_t wave;   // Phase.wave of this visit
+    // Set by plan_meetings():
+    int32_t n_blocks = 0;       // blocks [0, n_blocks) have work here; the others go past
+    int32_t next_multiply = 0;  // so many entries on is the next multiply phase; 0: this one
+    uint32_t begins_at = 0;     // arrivals at all entries before this one
 };
 
 struct Schedule {

@@ -161,6 +161,9 @@ inline uint32_t atomic_or(uint32_t* at, uint32_t value) {
 inline uint32_t load_acquire(const uint32_t* at) {
     return *const_cast<const volatile uint32_t*>(at);
 }
+inline uint32_t load_relaxed(const uint32_t* at) {
+    return load_acquire(at);
+}
 inline void store_release(uint32_t* at, uint32_t value) {
     *at = value;
     emulator::stored();
@@ -169,7 +172,8 @@ inline void add_release(uint32_t* at, uint32_t value) {
     *at += value;
     emulator::stored();
 }
-inline void device_fence() {}
+// Makes the relaxed loads before it acquire.
+inline void acquire_fence() {}
 
 // One turn of a loop around load_acquire().
 inline void spin_pause(OJ_SITE) {
@@ -275,14 +279,19 @@ OJ_DEVICE uint32_t load_acquire(const uint32_t* at) {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
     return value;
 }
+OJ_DEVICE uint32_t load_relaxed(const uint32_t* at) {
+    uint32_t value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+}
 OJ_DEVICE void store_release(uint32_t* at, uint32_t value) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
 OJ_DEVICE void add_release(uint32_t* at, uint32_t value) {
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
-OJ_DEVICE void device_fence() {
-    __threadfence();
+OJ_DEVICE void acquire_fence() {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 OJ_DEVICE void spin_pause() {
     __nanosleep(20);

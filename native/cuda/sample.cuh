@@ -1,32 +1,82 @@
-// Choosing tokens, one block a row: engine/sampling.h with its loops over ids shared among the
-// block's threads. Every sum here is an integer and everything else a maximum, so the bits are
-// those of the plain loops. Members of a filtered set stay in the list of candidate ids; the cutoff
-// says which of them still count.
+// Choosing tokens, a team of neighbouring blocks a row: engine/sampling.h with its loops over ids
+// shared among the team, each block taking a part of the vocabulary. Every sum here is an integer
+// and everything else a maximum, so the bits are those of the plain loops. No list of a filtered
+// set's members is made: `least` and the cutoff say which ids are in it.
 #pragma once
 
 #include "cuda/phase.h"
-#include "cuda/platform.h"
+#include "cuda/wait.cuh"
+#include "cuda/work.h"
 
 namespace oj::cuda {
 
 constexpr int most_extra = 2 * OJ_MAX_DRAFTS + 1;  // tokens of this step that penalties count
 
+// A block's part in choosing a row's token.
+struct Team {
+    TeamMemory* memory;
+    uint32_t* fault;
+    int n_blocks, rank;
+    int begin, end;  // of the vocabulary
+    int meetings;    // so far
+    int rounds;      // of selections
+};
+
 // Shared memory of one block.
 struct SampleShared {
+    Team team;
+    float least;  // ids of scores above it may be chosen
     uint64_t bins[kSelectBins];
     int64_t sums[block_warps];
     float values[block_warps];
     int32_t ids[block_warps];
-    int32_t counts[block_warps];
     int64_t before;  // of a selection: held by smaller keys
     uint32_t bin;
-    int32_t nth;
     int32_t n_extra;
     int32_t extra[most_extra];
 };
 static_assert(sizeof(SampleShared) <= phase_shared_bytes, "a block's shared memory");
 
-// ------------------------------------------------------------- reductions over the block
+// ------------------------------------------------------------- the team
+
+// The blocks of a team share the vocabulary; `row` says whose token they choose.
+OJ_DEVICE void join_team(const Context& c, int row, int rank, int n_blocks, SampleShared& s) {
+    block_sync();
+    if (thread_index() == 0) {
+        int n = c.dims.n_vocab;
+        int each = ((n + n_blocks - 1) / n_blocks + warp_lanes - 1) / warp_lanes * warp_lanes;
+        int begin = rank * each < n ? rank * each : n;
+        int end = begin + each < n ? begin + each : n;
+        s.team = {c.scratch.teams + row, c.fault, n_blocks, rank, begin, end, 0, 0};
+    }
+    block_sync();
+}
+
+// All threads of all blocks of the team: what they wrote before is seen behind it.
+OJ_DEVICE void team_sync(SampleShared& s) {
+    block_sync();
+    if (thread_index() == 0) {
+        Team& team = s.team;
+        ++team.meetings;
+        if (team.n_blocks > 1) {
+            uint32_t* arrived = &team.memory->arrived;
+            add_release(arrived, 1);
+            // After a fault the step is given up behind this phase.
+            wait_for_arrivals(arrived, static_cast<uint32_t>(team.meetings * team.n_blocks),
+                              team.fault);
+        }
+    }
+    block_sync();
+}
+
+// Each block gives its part, the same in all its threads; lane i gets block i's, and `none` where
+// there is no block.
+OJ_DEVICE TeamPart exchange(const TeamPart& mine, const TeamPart& none, SampleShared& s) {
+    TeamPart* parts = s.team.memory->parts[s.team.meetings % 2];
+    if (thread_index() == 0) parts[s.team.rank] = mine;
+    team_sync(s);
+    return lane_index() < s.team.n_blocks ? parts[lane_index()] : none;
+}
 
 struct Candidate {
     float value;
@@ -39,12 +89,17 @@ OJ_DEVICE Candidate better(Candidate a, Candidate b) {
     return b.value > a.value || (b.value == a.value && b.id < a.id) ? b : a;
 }
 
-// The largest value, lowest id first; every thread gets it.
-OJ_DEVICE Candidate block_best(Candidate mine, SampleShared& s) {
+OJ_DEVICE Candidate warp_best(Candidate mine) {
     for (int width = warp_lanes / 2; width > 0; width /= 2) {
         Candidate other = {shuffle_xor(mine.value, width), shuffle_xor(mine.id, width)};
         mine = better(mine, other);
     }
+    return mine;
+}
+
+// The largest value, lowest id first; every thread of the team gets it.
+OJ_DEVICE Candidate team_best(Candidate mine, SampleShared& s) {
+    mine = warp_best(mine);
     block_sync();
     if (lane_index() == 0) {
         s.values[warp_index()] = mine.value;
@@ -53,7 +108,9 @@ OJ_DEVICE Candidate block_best(Candidate mine, SampleShared& s) {
     block_sync();
     for (int w = 0; w < block_warps; ++w)
         mine = better(mine, Candidate{s.values[w], s.ids[w]});
-    return mine;
+    if (s.team.n_blocks == 1) return mine;
+    TeamPart part = exchange({0, mine.value, mine.id}, {0, no_candidate.value, no_candidate.id}, s);
+    return warp_best({part.value, part.id});
 }
 
 OJ_DEVICE int64_t block_sum(int64_t mine, SampleShared& s) {
@@ -67,34 +124,92 @@ OJ_DEVICE int64_t block_sum(int64_t mine, SampleShared& s) {
     return sum;
 }
 
-// What the warps before this one counted, and in *total what all did.
-OJ_DEVICE int32_t counted_before(int32_t count, int32_t* total, SampleShared& s) {
-    block_sync();
-    if (lane_index() == 0) s.counts[warp_index()] = count;
-    block_sync();
-    int32_t before = 0;
-    *total = 0;
-    for (int w = 0; w < block_warps; ++w) {
-        before += w < warp_index() ? s.counts[w] : 0;
-        *total += s.counts[w];
-    }
+OJ_DEVICE int64_t team_sum(int64_t mine, SampleShared& s) {
+    int64_t sum = block_sum(mine, s);
+    if (s.team.n_blocks == 1) return sum;
+    return warp_sum(exchange({sum, 0, 0}, {0, 0, 0}, s).sum);
+}
+
+// What the warps of the team before this one counted, and in *total what all did.
+OJ_DEVICE int64_t counted_before(int64_t count, int64_t* total, SampleShared& s) {
+    int64_t of_block = block_sum(lane_index() == 0 ? count : 0, s);
+    TeamPart part = exchange({of_block, 0, 0}, {0, 0, 0}, s);
+    *total = warp_sum(part.sum);
+    int64_t before = warp_sum(lane_index() < s.team.rank ? part.sum : 0);
+    for (int w = 0; w < warp_index(); ++w)
+        before += s.sums[w];
     return before;
 }
 
+// The sums over the team of s.bins[0..n_bins), in place.
+OJ_DEVICE void add_bins(uint32_t n_bins, SampleShared& s) {
+    Team& team = s.team;
+    const int round = team.rounds;
+    block_sync();
+    if (team.n_blocks == 1) return;
+    uint64_t* bins = team.memory->bins[round % 3];
+    uint64_t* next = team.memory->bins[(round + 1) % 3];
+    for (uint32_t b = thread_index(); b < kSelectBins; b += block_threads) {
+        if (b < n_bins && s.bins[b] != 0) atomic_add(&bins[b], s.bins[b]);
+        if (team.rank == 0) next[b] = 0;  // its readers have met since
+    }
+    if (thread_index() == 0) team.rounds = round + 1;
+    team_sync(s);
+    for (uint32_t b = thread_index(); b < n_bins; b += block_threads)
+        s.bins[b] = bins[b];
+    block_sync();
+}
+
+// The thread that writes what the team has found.
+OJ_DEVICE bool is_speaker(const SampleShared& s) {
+    return s.team.rank == 0 && thread_index() == 0;
+}
+
+// Calls f(id) for this thread's ids of the block's part of the vocabulary.
+template <class F>
+OJ_DEVICE void for_ids(const SampleShared& s, F f) {
+    const int end = s.team.end;
+    OJ_UNROLL(4)
+    for (int32_t id = s.team.begin + thread_index(); id < end; id += block_threads)
+        f(id);
+}
+
+// Over the block's part of the vocabulary. What is loaded together would otherwise wait for the
+// stores between.
+OJ_DEVICE void copy_part(const float* from, float* to, const SampleShared& s) {
+    constexpr int together = 8;
+    const int end = s.team.end;
+    for (int first = s.team.begin + thread_index(); first < end;
+         first += together * block_threads) {
+        float v[together];
+        OJ_UNROLL_ALL
+        for (int i = 0; i < together; ++i)
+            v[i] = first + i * block_threads < end ? from[first + i * block_threads] : 0.0f;
+        OJ_UNROLL_ALL
+        for (int i = 0; i < together; ++i)
+            if (first + i * block_threads < end) to[first + i * block_threads] = v[i];
+    }
+}
+
 // ------------------------------------------------------------- logits -> scores
+
+OJ_DEVICE bool is_own(const SampleShared& s, int32_t id) {
+    return id >= s.team.begin && id < s.team.end;
+}
 
 OJ_DEVICE void penalize(const StepView& step, const Run& run, float* scores,
                         const SampleShared& s) {
     const int32_t* ids = step.penalty_ids + run.first_penalty;
     const int32_t* counts = step.penalty_counts + run.first_penalty;
     for (int k = thread_index(); k < run.n_penalty; k += block_threads) {
+        if (!is_own(s, ids[k])) continue;
         int32_t count = counts[k];
         for (int e = 0; e < s.n_extra; ++e)
             count += s.extra[e] == ids[k];
         scores[ids[k]] = penalized(scores[ids[k]], run.sampling, count);
     }
     int e = thread_index();
-    if (e >= s.n_extra) return;
+    if (e >= s.n_extra || !is_own(s, s.extra[e])) return;
     int32_t id = s.extra[e], count = 0;
     for (int k = 0; k < e; ++k)
         if (s.extra[k] == id) return;
@@ -105,50 +220,50 @@ OJ_DEVICE void penalize(const StepView& step, const Run& run, float* scores,
     scores[id] = penalized(scores[id], run.sampling, count);
 }
 
-// Bias, penalties and mask, in place.
-OJ_DEVICE void adjust_scores(const Context& c, const StepView& step, const Run& run,
-                             const uint32_t* mask, float* scores, SampleShared& s) {
+// Bias, penalties and mask, in place, of the block's part.
+OJ_DEVICE void adjust_scores(const StepView& step, const Run& run, const uint32_t* mask,
+                             float* scores, SampleShared& s) {
     block_sync();
     if (thread_index() == 0) {
         for (int k = 0; k < run.sampling.n_bias; ++k) {
             int at = run.first_bias + k;
-            scores[step.bias_ids[at]] += step.bias_values[at];
+            if (is_own(s, step.bias_ids[at])) scores[step.bias_ids[at]] += step.bias_values[at];
         }
     }
     block_sync();
     if (has_penalties(run.sampling)) penalize(step, run, scores, s);
     block_sync();
     if (mask == nullptr) return;
-    for (int i = thread_index(); i < c.dims.n_vocab; i += block_threads) {
+    for_ids(s, [&](int32_t i) {
         if (!(mask[i >> 5] >> (i & 31) & 1u)) scores[i] = -INFINITY;
-    }
+    });
     block_sync();
 }
 
 // ------------------------------------------------------------- filters
 
-OJ_DEVICE Candidate best_score(const float* scores, int32_t n_vocab, SampleShared& s) {
+OJ_DEVICE Candidate best_score(const float* scores, SampleShared& s) {
     Candidate mine = no_candidate;
-    for (int i = thread_index(); i < n_vocab; i += block_threads) {
+    for_ids(s, [&](int32_t i) {
         if (scores[i] > mine.value) mine = {scores[i], i};
-    }
-    mine = block_best(mine, s);
+    });
+    mine = team_best(mine, s);
     return mine.id == kEveryId ? Candidate{mine.value, 0} : mine;
 }
 
-OJ_DEVICE bool is_member(const Distribution& d, float ranked, int32_t id) {
-    return !(ranked < d.cutoff.score || (ranked == d.cutoff.score && id > d.cutoff.id));
+OJ_DEVICE bool is_member(const Distribution& d, int32_t id, const SampleShared& s) {
+    float ranked = d.ranked(id);
+    return d.scores[id] > s.least &&
+           !(ranked < d.cutoff.score || (ranked == d.cutoff.score && id > d.cutoff.id));
 }
 
 // Of d's members, at one of its temperatures.
 OJ_DEVICE int64_t members_mass(const Distribution& d, float temperature, SampleShared& s) {
     int64_t mass = 0;
-    for (int k = thread_index(); k < d.n_ids; k += block_threads) {
-        int32_t id = d.ids[k];
-        if (is_member(d, d.ranked(id), id))
-            mass += token_mass((d.scores[id] - d.max) / temperature);
-    }
-    return block_sum(mass, s);
+    for_ids(s, [&](int32_t id) {
+        if (is_member(d, id, s)) mass += token_mass((d.scores[id] - d.max) / temperature);
+    });
+    return team_sum(mass, s);
 }
 
 // The first bin at which the sum, from `before` on, reaches the target: s.bin and s.before (of the
@@ -173,46 +288,36 @@ OJ_DEVICE void find_bin(uint32_t n_bins, int64_t before, int64_t target, SampleS
     if ((reached & (0u - reached)) != 1u << lane) return;
     before += sum - own;
     uint32_t b = first;
-    while (before + static_cast<int64_t>(s.bins[b]) < target)
+    while (b + 1 < first + each && before + static_cast<int64_t>(s.bins[b]) < target)
         before += static_cast<int64_t>(s.bins[b++]);
     s.bin = b;
     s.before = before;
 }
 
-// This warp's piece of a list of n.
-struct Piece {
-    int begin, end;
-};
-OJ_DEVICE Piece warp_piece(int n) {
-    int each = (n + block_warps - 1) / block_warps, begin = warp_index() * each;
-    begin = begin < n ? begin : n;
-    return {begin, begin + each < n ? begin + each : n};
-}
-
 // The need-th member (from 1, the last if there are fewer) whose key is `key`, in ascending ids.
 OJ_DEVICE int32_t nth_equal(const Distribution& d, uint32_t key, int64_t need, SampleShared& s) {
-    Piece piece = warp_piece(d.n_ids);
-    auto matches = [&](int k) {
-        if (k >= piece.end) return false;
-        float ranked = d.ranked(d.ids[k]);
-        return is_member(d, ranked, d.ids[k]) && order_key(ranked) == key;
+    int each = (s.team.end - s.team.begin + block_warps - 1) / block_warps;
+    int begin = s.team.begin + warp_index() * each;
+    int end = begin + each < s.team.end ? begin + each : s.team.end;
+    auto matches = [&](int32_t id) {
+        return id < end && is_member(d, id, s) && order_key(d.ranked(id)) == key;
     };
-    int32_t count = 0, total;
-    for (int k = piece.begin; k < piece.end; k += warp_lanes)
-        count += count_bits(warp_ballot(matches(k + lane_index())));
-    int32_t before = counted_before(count, &total, s);
+    int64_t count = 0, total;
+    for (int first = begin; first < end; first += warp_lanes)
+        count += count_bits(warp_ballot(matches(first + lane_index())));
+    int64_t before = counted_before(count, &total, s);
     if (need > total) need = total;
+    Candidate mine = no_candidate;
     if (before < need && need <= before + count) {
-        for (int k = piece.begin; k < piece.end; k += warp_lanes) {
-            bool match = matches(k + lane_index());
+        for (int first = begin; first < end; first += warp_lanes) {
+            bool match = matches(first + lane_index());
             uint32_t found = warp_ballot(match);
-            int32_t rank = before + 1 + count_bits(found & ((1u << lane_index()) - 1u));
-            if (match && rank == need) s.nth = d.ids[k + lane_index()];
+            int64_t rank = before + 1 + count_bits(found & ((1u << lane_index()) - 1u));
+            if (match && rank == need) mine = {0.0f, first + lane_index()};
             before += count_bits(found);
         }
     }
-    block_sync();
-    return s.nth;
+    return team_best(mine, s).id;
 }
 
 // Keeps the shortest prefix of d's set that holds `target` (tokens, or mass), by radix selection.
@@ -226,15 +331,14 @@ OJ_DEVICE void keep_prefix(Distribution* d, bool by_mass, int64_t target, Sample
         for (uint32_t b = thread_index(); b < n_bins; b += block_threads)
             s.bins[b] = 0;
         block_sync();
-        for (int k = thread_index(); k < d->n_ids; k += block_threads) {
-            float ranked = d->ranked(d->ids[k]);
-            if (!is_member(*d, ranked, d->ids[k])) continue;
+        for_ids(s, [&](int32_t id) {
+            float ranked = d->ranked(id);
             uint32_t key = order_key(ranked) >> shift;
-            if (key >> width != prefix) continue;
+            if (!is_member(*d, id, s) || key >> width != prefix) return;
             uint64_t add = static_cast<uint64_t>(by_mass ? token_mass(ranked) : 1);
             atomic_add(&s.bins[key & (n_bins - 1)], add);
-        }
-        block_sync();
+        });
+        add_bins(n_bins, s);
         find_bin(n_bins, before, target, s);
         block_sync();
         if (s.bin == n_bins) return;  // the whole set holds less
@@ -245,41 +349,21 @@ OJ_DEVICE void keep_prefix(Distribution* d, bool by_mass, int64_t target, Sample
     int64_t each = by_mass ? token_mass(ranked) : 1;
     int64_t need = each > 0 ? (target - before + each - 1) / each : INT64_MAX;
     int32_t last = nth_equal(*d, prefix, need, s);
+    if (last == kEveryId) return;  // only after a fault
     d->cutoff = Cutoff{d->ranked(last), last};
 }
 
-// Ascending ids of the scores above `least`, and their number.
-OJ_DEVICE int32_t list_above(const float* scores, int32_t n_vocab, float least, int32_t* ids,
-                             SampleShared& s) {
-    Piece piece = warp_piece(n_vocab);
-    int32_t count = 0, total;
-    for (int i = piece.begin; i < piece.end; i += warp_lanes) {
-        int at = i + lane_index();
-        count += count_bits(warp_ballot(at < piece.end && scores[at] > least));
-    }
-    int32_t to = counted_before(count, &total, s);
-    for (int i = piece.begin; i < piece.end; i += warp_lanes) {
-        int at = i + lane_index();
-        bool is_above = at < piece.end && scores[at] > least;
-        uint32_t found = warp_ballot(is_above);
-        if (is_above) ids[to + count_bits(found & ((1u << lane_index()) - 1u))] = at;
-        to += count_bits(found);
-    }
-    block_sync();
-    return total;
-}
-
 // As oj::make_distribution.
-OJ_DEVICE Distribution filtered(const float* scores, int32_t* ids, int32_t n_vocab, float max,
-                                const oj_sampling& sampling, SampleShared& s) {
+OJ_DEVICE Distribution filtered(const float* scores, float max, const oj_sampling& sampling,
+                                SampleShared& s) {
     float filter_temperature = sampling.temperature_last ? 1.0f : sampling.temperature;
-    Distribution d{scores, max, sampling.temperature, filter_temperature, {-INFINITY, -1}, 0,
-                   ids,    0};
+    Distribution d{scores,  max, sampling.temperature, filter_temperature, {-INFINITY, -1}, 0,
+                   nullptr, 0};
     float hottest = fmaxf(sampling.temperature, filter_temperature);
-    float least = fmaf(kLeastScore - 0.5f, hottest, max);
-    d.n_ids = list_above(scores, n_vocab, least, ids, s);
-    int32_t n = d.n_ids;
-    if (sampling.top_k > 0 && sampling.top_k < n) keep_prefix(&d, false, sampling.top_k, s);
+    block_sync();
+    if (thread_index() == 0) s.least = fmaf(kLeastScore - 0.5f, hottest, max);
+    block_sync();
+    if (sampling.top_k > 0) keep_prefix(&d, false, sampling.top_k, s);
     if (sampling.top_p < 1.0f) {
         double part = static_cast<double>(sampling.top_p) *
                       static_cast<double>(members_mass(d, filter_temperature, s));
@@ -298,52 +382,49 @@ OJ_DEVICE Distribution filtered(const float* scores, int32_t* ids, int32_t n_voc
 
 OJ_DEVICE int32_t choose_member(const Distribution& d, Noise noise, SampleShared& s) {
     Candidate mine = no_candidate;
-    for (int k = thread_index(); k < d.n_ids; k += block_threads) {
-        int32_t id = d.ids[k];
+    for_ids(s, [&](int32_t id) {
         float scaled = d.scaled(id);
-        if (!is_member(d, d.ranked(id), id) || scaled + kMaxGumbel < mine.value) continue;
+        if (!is_member(d, id, s) || scaled + kMaxGumbel < mine.value) return;
         float candidate = scaled + noise.at(id);
         if (candidate > mine.value) mine = {candidate, id};
-    }
-    mine = block_best(mine, s);
+    });
+    mine = team_best(mine, s);
     return mine.id == kEveryId ? 0 : mine.id;
 }
 
 OJ_DEVICE int32_t choose_rest(const Distribution& p, const Distribution* q, int32_t draft,
                               Noise noise, SampleShared& s) {
     Candidate mine = no_candidate;
-    for (int k = thread_index(); k < p.n_ids; k += block_threads) {
-        int32_t id = p.ids[k];
-        if (!is_member(p, p.ranked(id), id)) continue;
+    for_ids(s, [&](int32_t id) {
+        if (!is_member(p, id, s)) return;
         double rest = p.probability(id) - draft_probability(q, draft, id);
-        if (!(rest > 0.0)) continue;
+        if (!(rest > 0.0)) return;
         float candidate = log_f32(static_cast<float>(rest)) + noise.at(id);
         if (candidate > mine.value) mine = {candidate, id};
-    }
-    mine = block_best(mine, s);
+    });
+    mine = team_best(mine, s);
     return mine.id == kEveryId ? choose_member(p, noise, s) : mine.id;
 }
 
 // ------------------------------------------------------------- log-probabilities
 
-OJ_DEVICE void report_logprob(const float* scores, int32_t n_vocab, float max, int32_t token,
-                              int32_t n_top, oj_logprob* out, SampleShared& s) {
+OJ_DEVICE void report_logprob(const float* scores, float max, int32_t token, int32_t n_top,
+                              oj_logprob* out, SampleShared& s) {
     int64_t mass = 0;
-    for (int i = thread_index(); i < n_vocab; i += block_threads)
-        mass += token_mass(scores[i] - max);
-    mass = block_sum(mass, s);
+    for_ids(s, [&](int32_t i) { mass += token_mass(scores[i] - max); });
+    mass = team_sum(mass, s);
     float log_sum = log_f32(static_cast<float>(mass)) - kLogMassUnit;
-    bool is_first = thread_index() == 0;
+    bool is_first = is_speaker(s);
     if (is_first) out->logprob = scores[token] - max - log_sum;
     Candidate last = {INFINITY, -1};
     int n = 0;
     for (; n < n_top; ++n) {  // the best one behind the last
         Candidate mine = no_candidate;
-        for (int i = thread_index(); i < n_vocab; i += block_threads) {
+        for_ids(s, [&](int32_t i) {
             bool is_behind = scores[i] < last.value || (scores[i] == last.value && i > last.id);
             if (is_behind && scores[i] > mine.value) mine = {scores[i], i};
-        }
-        last = block_best(mine, s);
+        });
+        last = team_best(mine, s);
         if (last.id == kEveryId) break;
         if (is_first) {
             out->top_ids[n] = last.id;
@@ -357,11 +438,11 @@ OJ_DEVICE void report_logprob(const float* scores, int32_t n_vocab, float max, i
 
 // The token that a sampled row chooses or accepts, by the rule of oj::choose_row.
 OJ_DEVICE int32_t chosen_token(const Context& c, const Run& run, int r, Candidate likeliest,
-                               const float* scores, int32_t* ids, SampleShared& s) {
+                               const float* scores, SampleShared& s) {
     const oj_sampling& sampling = run.sampling;
     if (sampling.temperature == 0.0f) return likeliest.id;
     int32_t position = run.position + run.n_certain + r;
-    Distribution p = filtered(scores, ids, c.dims.n_vocab, likeliest.value, sampling, s);
+    Distribution p = filtered(scores, likeliest.value, sampling, s);
     if (is_coupled(sampling))
         return choose_member(p, Noise(sampling.seed, position, Purpose::choice), s);
     if (r == run.n_sampled - 1)
@@ -377,31 +458,29 @@ OJ_DEVICE int32_t chosen_token(const Context& c, const Run& run, int r, Candidat
 // Every sampled row, as if the drafts before it were accepted.
 OJ_PHASE void phase_choose(const Context& c, const Grid& grid, const Phase&) {
     SampleShared& s = *reinterpret_cast<SampleShared*>(grid.shared);
-    int n_vocab = c.dims.n_vocab;
-    for (int row = grid.block; row < c.step.n_rows; row += grid.n_blocks) {
+    const int n = c.step.n_sampled, together = team_blocks(n, grid.n_blocks);
+    for (int item = grid.block / together; item < n; item += grid.n_blocks / together) {
+        int row = c.step.sampled[item];
         const Run& run = c.step.runs[c.step.rows[row].run];
         int r = row - (run.first_row + run.n_rows - run.n_sampled);
-        if (r < 0) continue;
         int at = c.step.rows[row].logits_row;
-        int64_t first = static_cast<int64_t>(at) * n_vocab;
-        float* scores = c.scratch.scores + first;
+        float* scores = c.scratch.scores + static_cast<int64_t>(at) * c.dims.n_vocab;
         const float* logits = c.scratch.logits.at(0, at);
-        block_sync();
-        for (int i = thread_index(); i < n_vocab; i += block_threads)
-            scores[i] = logits[i];
+        join_team(c, at, grid.block % together, together, s);
+        copy_part(logits, scores, s);
         if (thread_index() < r)
             s.extra[thread_index()] =
                 c.step.rows[run.first_row + run.n_certain + thread_index()].token;
         if (thread_index() == 0) s.n_extra = r;
         int mask = run.first_mask < 0 ? -1 : c.step.mask_rows[run.first_mask + r];
-        adjust_scores(c, c.step, run, mask < 0 ? nullptr : c.step.mask_bits + mask, scores, s);
-        Candidate likeliest = best_score(scores, n_vocab, s);
-        int32_t token = chosen_token(c, run, r, likeliest, scores, c.scratch.ids + first, s);
+        adjust_scores(c.step, run, mask < 0 ? nullptr : c.step.mask_bits + mask, scores, s);
+        Candidate likeliest = best_score(scores, s);
+        int32_t token = chosen_token(c, run, r, likeliest, scores, s);
         bool is_adjusted = run.sampling.adjusted_logprobs != 0;
-        float max = is_adjusted ? likeliest.value : best_score(logits, n_vocab, s).value;
-        report_logprob(is_adjusted ? scores : logits, n_vocab, max, token,
-                       run.sampling.top_logprobs, &c.scratch.logprobs[at], s);
-        if (thread_index() == 0) c.scratch.chosen[at] = token;
+        float max = is_adjusted ? likeliest.value : best_score(logits, s).value;
+        report_logprob(is_adjusted ? scores : logits, max, token, run.sampling.top_logprobs,
+                       &c.scratch.logprobs[at], s);
+        if (is_speaker(s)) c.scratch.chosen[at] = token;
     }
 }
 
@@ -446,18 +525,16 @@ OJ_PHASE void phase_verify(const Context& c, const Grid& grid, const Phase&) {
 }
 
 // Draft logits over the whole vocabulary: ids that the draft head leaves out are never drafted.
-OJ_DEVICE void spread_draft_logits(const Context& c, int i, float* scores) {
+OJ_DEVICE void spread_draft_logits(const Context& c, int i, float* scores, SampleShared& s) {
     const float* logits = c.scratch.draft_logits.at(0, i);
-    if (c.draft_ids == nullptr) {
-        for (int k = thread_index(); k < c.dims.n_vocab; k += block_threads)
-            scores[k] = logits[k];
-        return;
-    }
-    for (int k = thread_index(); k < c.dims.n_vocab; k += block_threads)
-        scores[k] = -INFINITY;
-    block_sync();
-    for (int k = thread_index(); k < c.n_draft_ids; k += block_threads)
+    if (c.draft_ids == nullptr) return copy_part(logits, scores, s);
+    for_ids(s, [&](int32_t id) { scores[id] = -INFINITY; });
+    team_sync(s);  // ids of the head's rows are anybody's
+    const int each = s.team.n_blocks * block_threads;
+    OJ_UNROLL(4)
+    for (int k = s.team.rank * block_threads + thread_index(); k < c.n_draft_ids; k += each)
         scores[c.draft_ids[k]] = logits[k];
+    team_sync(s);
 }
 
 // The draft of run step.drafting[i] behind its tokens and drafts so far, as oj::draft_token.
@@ -466,21 +543,20 @@ OJ_DEVICE int32_t draw_draft(const Context& c, int i, int depth, int32_t positio
     const Run& run = c.step.runs[c.step.drafting[i]];
     const oj_seq_result& result = c.scratch.results[c.step.drafting[i]];
     const oj_sampling& sampling = run.sampling;
-    int n_vocab = c.dims.n_vocab, n_extra = result.n_tokens + depth;
+    int n_extra = result.n_tokens + depth;
     if (thread_index() < n_extra) {
         int k = thread_index();
         s.extra[k] = k < result.n_tokens ? result.tokens[k] : result.drafts[k - result.n_tokens];
     }
     if (thread_index() == 0) s.n_extra = n_extra;
-    adjust_scores(c, c.step, run, nullptr, scores, s);
-    Candidate likeliest = best_score(scores, n_vocab, s);
+    adjust_scores(c.step, run, nullptr, scores, s);
+    Candidate likeliest = best_score(scores, s);
     if (sampling.temperature == 0.0f) return likeliest.id;
-    int32_t* ids = c.scratch.ids + static_cast<int64_t>(i) * n_vocab;
-    Distribution d = filtered(scores, ids, n_vocab, likeliest.value, sampling, s);
+    Distribution d = filtered(scores, likeliest.value, sampling, s);
     Purpose purpose = Purpose::choice;
     if (!is_coupled(sampling)) {
         purpose = Purpose::draft;
-        if (thread_index() == 0) c.scratch.drawn[run.slot * OJ_MAX_DRAFTS + depth] = d;
+        if (is_speaker(s)) c.scratch.drawn[run.slot * OJ_MAX_DRAFTS + depth] = d;
     }
     return choose_member(d, Noise(sampling.seed, position, purpose), s);
 }
@@ -488,7 +564,8 @@ OJ_DEVICE int32_t draw_draft(const Context& c, int i, int depth, int32_t positio
 OJ_PHASE void phase_draft_choose(const Context& c, const Grid& grid, const Phase& p) {
     SampleShared& s = *reinterpret_cast<SampleShared*>(grid.shared);
     int64_t n_vocab = c.dims.n_vocab;
-    for (int i = grid.block; i < c.step.n_drafting; i += grid.n_blocks) {
+    const int n = c.step.n_drafting, together = team_blocks(n, grid.n_blocks);
+    for (int i = grid.block / together; i < n; i += grid.n_blocks / together) {
         int32_t position = c.draft.rows[i].position;
         if (position < 0) continue;
         int index = c.step.drafting[i];
@@ -498,17 +575,15 @@ OJ_PHASE void phase_draft_choose(const Context& c, const Grid& grid, const Phase
             int64_t drawn = static_cast<int64_t>(run.slot) * OJ_MAX_DRAFTS + p.depth;
             scores = c.scratch.drawn_scores + drawn * n_vocab;
         }
-        block_sync();
-        spread_draft_logits(c, i, scores);
+        join_team(c, i, grid.block % together, together, s);
+        spread_draft_logits(c, i, scores, s);
         block_sync();
         if (c.step.keep_logits != 0) {
             int64_t kept = static_cast<int64_t>(index) * OJ_MAX_DRAFTS + p.depth;
-            for (int k = thread_index(); k < n_vocab; k += block_threads)
-                c.scratch.kept_drafts[kept * n_vocab + k] = scores[k];
+            copy_part(scores, c.scratch.kept_drafts + kept * n_vocab, s);
         }
         int32_t token = draw_draft(c, i, p.depth, position + 1, scores, s);
-        block_sync();
-        if (thread_index() == 0) {
+        if (is_speaker(s)) {
             c.scratch.results[index].drafts[p.depth] = token;
             c.scratch.results[index].n_drafts = p.depth + 1;
         }

@@ -30,6 +30,7 @@ enum class Buffer {
     partials,
     totals,
     logits,
+    teams,    // where blocks that choose together meet
     choices,  // scratch.chosen and what choosing leaves beside it
     results,
     draft_logits,
@@ -44,10 +45,11 @@ enum class Buffer {
 };
 
 constexpr const char* buffer_names[] = {
-    "x",        "out",    "input",  "rotation", "hidden",       "qkv",          "gate",
-    "beta",     "alpha",  "key",    "value",    "up",           "core",         "query",
-    "partials", "totals", "logits", "choices",  "results",      "draft_logits", "draft_hidden",
-    "drawn",    "conv",   "state",  "records",  "state_hidden", "pages"};
+    "x",       "out",     "input",        "rotation",     "hidden", "qkv",
+    "gate",    "beta",    "alpha",        "key",          "value",  "up",
+    "core",    "query",   "partials",     "totals",       "logits", "teams",
+    "choices", "results", "draft_logits", "draft_hidden", "drawn",  "conv",
+    "state",   "records", "state_hidden", "pages"};
 
 constexpr bool is_kept(Buffer buffer) {
     return buffer >= Buffer::drawn;
@@ -139,11 +141,16 @@ std::vector<Access> accesses(const Phase& p, const Visit& v) {
             return {{B::gate, M::take}, {B::up, M::take}, {B::input, M::write}};
         case PhaseKind::head_input: {
             std::vector<Access> all = {{B::out, M::take}, {B::x, M::take}, {B::hidden, M::write}};
-            if (v.has_logits) all.push_back({B::input, M::write});
+            if (!v.has_logits) return all;
+            all.push_back({B::input, M::write});
+            all.push_back({B::teams, M::write});
             return all;
         }
         case PhaseKind::choose:
-            return {{B::logits, M::take}, {B::drawn, M::look}, {B::choices, M::write}};
+            return {{B::logits, M::take},
+                    {B::teams, M::take},
+                    {B::drawn, M::look},
+                    {B::choices, M::write}};
         case PhaseKind::verify: {
             std::vector<Access> all = {{B::state_hidden, M::update}, {B::results, M::write}};
             if (v.has_rows) all.push_back({B::hidden, M::look});
@@ -164,9 +171,13 @@ std::vector<Access> accesses(const Phase& p, const Visit& v) {
             return {{B::out, M::take},
                     {B::x, M::take},
                     {B::draft_hidden, M::write},
-                    {B::input, M::write}};
+                    {B::input, M::write},
+                    {B::teams, M::write}};
         case PhaseKind::draft_choose:
-            return {{B::draft_logits, M::take}, {B::results, M::update}, {B::drawn, M::write}};
+            return {{B::draft_logits, M::take},
+                    {B::teams, M::take},
+                    {B::results, M::update},
+                    {B::drawn, M::write}};
     }
     return {};
 }
@@ -411,6 +422,86 @@ std::string check_sequence(const Program& program, const std::vector<SequenceEnt
         before = entry;
     }
     return follower.leftovers();
+}
+
+namespace {
+
+// Blocks that walk a sequence: who begins an entry has seen its `begins_at` arrivals, and arrives
+// when it has done it. Waiting for a number of arrivals is monotone, so what can happen at all
+// happens when every block goes as far as it can.
+class Walk {
+public:
+    Walk(const std::vector<SequenceEntry>& sequence, int n_blocks)
+        : sequence_(sequence), at_(static_cast<size_t>(n_blocks)) {}
+
+    int entry_of(int block) const { return at_[static_cast<size_t>(block)]; }
+
+    // Blocks go on until nothing moves; `stopped` does its part of entry `stop` for ever. The last
+    // entry that any block has begun.
+    int run(int stopped, int stop) {
+        int last = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int b = 0; b < static_cast<int>(at_.size()); ++b) {
+                while (skip(b), can_begin(b)) {
+                    last = std::max(last, entry_of(b));
+                    if (b == stopped && entry_of(b) == stop) break;
+                    ++at_[static_cast<size_t>(b)];
+                    ++arrived_;
+                    moved = true;
+                }
+            }
+        }
+        return last;
+    }
+
+private:
+    bool at_end(int block) const { return entry_of(block) == static_cast<int>(sequence_.size()); }
+    const SequenceEntry& next(int block) const {
+        return sequence_[static_cast<size_t>(entry_of(block))];
+    }
+    void skip(int block) {
+        while (!at_end(block) && next(block).n_blocks <= block)
+            ++at_[static_cast<size_t>(block)];
+    }
+    bool can_begin(int block) const { return !at_end(block) && next(block).begins_at <= arrived_; }
+
+    const std::vector<SequenceEntry>& sequence_;
+    std::vector<int> at_;
+    uint32_t arrived_ = 0;
+};
+
+}  // namespace
+
+std::string check_meetings(const Program& program, const StepWork& work,
+                           const std::vector<SequenceEntry>& sequence) {
+    const int n = static_cast<int>(sequence.size());
+    auto fault = [&](int i, const std::string& what) {
+        return where(i, program.phases[sequence[i].phase]) + what;
+    };
+    for (int i = 0; i < n; ++i) {
+        if (sequence[i].n_blocks != work.blocks(program.phases[sequence[i].phase]))
+            return fault(i, "is not begun by the blocks that have work in it");
+        int next = i + sequence[i].next_multiply;
+        if (next > n) return fault(i, "names another multiply phase");
+        for (int j = i; j <= next && j < n; ++j) {
+            bool multiplies = program.phases[sequence[j].phase].kind == PhaseKind::multiply;
+            if (multiplies != (j == next)) return fault(i, "names another multiply phase");
+        }
+    }
+    Walk free(sequence, work.n_blocks);
+    free.run(-1, -1);
+    for (int b = 0; b < work.n_blocks; ++b) {
+        if (free.entry_of(b) < n)
+            return fault(free.entry_of(b), "never begins for block " + std::to_string(b));
+    }
+    for (int i = 0; i < n; ++i) {
+        for (int b : {0, sequence[i].n_blocks - 1}) {  // blocks differ in what they skip only
+            if (Walk(sequence, work.n_blocks).run(b, i) > i)
+                return fault(i, "is not waited for by what comes behind it");
+        }
+    }
+    return "";
 }
 
 std::vector<UnitRange> partition(const Phase& phase, int n_blocks) {

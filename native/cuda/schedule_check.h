@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/meetings.h"
 #include "cuda/partition.h"
 #include "cuda/program.h"
 
@@ -19,9 +20,14 @@ std::string check_program(const Model& model, const WeightAddresses& weights,
 
 // Every value is written before it is read, read before it is overwritten, and taken once by the
 // phase that uses it up; between a write and another phase's access lies a barrier.
-// barriers[i]: whether blocks meet behind entry i (empty: always, as in the kernel).
+// barriers[i]: whether entries behind i wait for it (empty: always, which check_meetings() proves).
 std::string check_sequence(const Program& program, const std::vector<SequenceEntry>& sequence,
                            const StepShape& shape, const std::vector<bool>& barriers = {});
+
+// Whoever has work in an entry takes part in it, no entry begins before all earlier ones are done,
+// however long any block takes, and every block comes to the end.
+std::string check_meetings(const Program& program, const StepWork& work,
+                           const std::vector<SequenceEntry>& sequence);
 
 // The units of every warp, in order.
 std::vector<UnitRange> partition(const Phase& phase, int n_blocks);

@@ -1,5 +1,5 @@
-// A step on the device: the sequence of phases with a meeting of all blocks behind each, and a
-// single phase for the control build.
+// A step on the device: the sequence of phases, in which blocks wait for each other, and a single
+// phase for the control build.
 #pragma once
 
 #include "cuda/attention.cuh"
@@ -9,11 +9,9 @@
 #include "cuda/sample.cuh"
 #include "cuda/step_pack.h"
 #include "cuda/vector.cuh"
+#include "cuda/wait.cuh"
 
 namespace oj::cuda {
-
-// Longer than any step takes, also under a checking tool.
-constexpr uint64_t longest_wait = 20'000'000'000;  // nanoseconds
 
 // What a block keeps of the step in shared memory: nothing of it is in registers while a phase
 // runs.
@@ -21,44 +19,50 @@ struct StepShared {
     Context context;
     Schedule schedule;
     Grid grid;
-    int entry;        // of the schedule, where the block is
-    Phase phases[2];  // of this entry and the next one, by parity
+    int entry;  // of the schedule, where the block is
+    Phase phase;
     Stream streams[block_warps];
 };
 
-// Shared memory of a block: of the phase, of the step, the weight ring.
+// Shared memory of a block: of the phase, of the step, the weight ring, which takes what the card
+// has.
 constexpr int ring_at =
     phase_shared_bytes + (static_cast<int>(sizeof(StepShared)) + 127) / 128 * 128;
-constexpr int ring_bytes = 72 << 10;
-constexpr int step_shared_bytes = ring_at + ring_bytes;
-static_assert(step_shared_bytes <= 99 << 10, "what one block gets on every supported card");
+static_assert(ring_at + smallest_ring_bytes <= 99 << 10, "what every supported card has");
 
 OJ_DEVICE StepShared& step_memory() {
     return *reinterpret_cast<StepShared*>(shared_memory() + phase_shared_bytes);
 }
 
-template <class T>
+// By a warp, or by all threads of the block.
+template <int threads, class T>
 OJ_DEVICE void copy_to_shared(const T& from, T* to) {
     static_assert(sizeof(T) % 4 == 0, "whole words");
     auto* source = reinterpret_cast<const uint32_t*>(&from);
     auto* target = reinterpret_cast<uint32_t*>(to);
-    for (int i = thread_index(); i < static_cast<int>(sizeof(T) / 4); i += block_threads)
+    for (int i = thread_index() % threads; i < static_cast<int>(sizeof(T) / 4); i += threads)
         target[i] = source[i];
 }
 
-// By all threads; enter_phase() by one of them must follow.
-OJ_DEVICE void load_phase(StepShared& step, int entry) {
-    const Schedule& schedule = step.schedule;
-    if (entry < schedule.n_entries) {
-        copy_to_shared(schedule.phases[schedule.sequence[entry].phase], &step.phases[entry % 2]);
+// By one warp; the block meets before it works on the phase.
+OJ_DEVICE void enter_phase(StepShared& step, int entry) {
+    const SequenceEntry& next = step.schedule.sequence[entry];
+    copy_to_shared<warp_lanes>(step.schedule.phases[next.phase], &step.phase);
+    warp_sync();
+    if (lane_index() == 0) {
+        step.entry = entry;
+        step.phase.wave = next.wave;
+        set_products(step.context.scratch, step.phase);
     }
 }
 
-OJ_DEVICE void enter_phase(StepShared& step, int entry) {
-    step.entry = entry;
-    Phase& p = step.phases[entry % 2];
-    p.wave = step.schedule.sequence[entry].wave;
-    set_products(step.context.scratch, p);
+// The first entry behind `entry` at which this block has work.
+OJ_DEVICE int next_entry(const StepShared& step, int entry) {
+    const Schedule& s = step.schedule;
+    do {
+        ++entry;
+    } while (entry < s.n_entries && s.sequence[entry].n_blocks <= step.grid.block);
+    return entry;
 }
 
 // The block's part in a schedule begins: its first weights are on their way.
@@ -68,17 +72,10 @@ OJ_DEVICE StepShared& open_step(const StepHeader& header, const Schedule& schedu
         step.schedule = schedule;
         step.grid = {block_index(), block_count(), shared_memory()};
     }
-    copy_to_shared(header.context, &step.context);
+    copy_to_shared<block_threads>(header.context, &step.context);
     block_sync();
-    open_stream(step.schedule, step.grid, ring_at, ring_bytes, step.streams[warp_index()]);
-    load_phase(step, 0);
+    open_stream(step.schedule, step.grid, ring_at, header.ring_bytes, step.streams[warp_index()]);
     return step;
-}
-
-OJ_DEVICE void begin_first_phase(StepShared& step) {
-    block_sync();
-    if (thread_index() == 0) enter_phase(step, 0);
-    block_sync();
 }
 
 OJ_DEVICE void run_phase(const Context& c, const Grid& grid, const Phase& p, Stream& stream) {
@@ -124,34 +121,31 @@ OJ_DEVICE uint32_t stress_delay(uint32_t seed, int block, int meeting) {
     return (x ^ x >> 13) % 1024;
 }
 
-// One thread of each block: until `target` blocks have arrived. False after a fault anywhere.
-OJ_DEVICE bool wait_for_blocks(GridBarrier& barrier, uint32_t target) {
-    uint64_t start = nanoseconds();
-    while (load_acquire(&barrier.arrived) < target) {
-        if (load_acquire(&barrier.fault) != 0) return false;
-        if (nanoseconds() - start > longest_wait) {
-            store_release(&barrier.fault, 1);
-            return false;
-        }
-        spin_pause();
-    }
-    return true;
-}
-
-// All blocks meet behind entry `entry`; what they wrote before is seen by all behind it. False if
-// the step is given up.
-OJ_DEVICE bool meet(StepHeader& header, int entry, StepShared& step) {
+// The block begins an entry once everything before it is done. False if the step is given up.
+OJ_DEVICE bool begin_entry(StepHeader& header, StepShared& step, int entry) {
     bool failed = false;
-    block_sync();
+    if (warp_index() == 1) enter_phase(step, entry);
     if (thread_index() == 0) {
+        GridBarrier& barrier = header.barrier;
+        failed = !wait_for_arrivals(&barrier.arrived, step.schedule.sequence[entry].begins_at,
+                                    &barrier.fault, header.relaxed_polls != 0);
         if (header.stress != 0) delay(stress_delay(header.stress, block_index(), 2 * entry));
-        add_release(&header.barrier.arrived, 1);
-        auto target = static_cast<uint32_t>((entry + 1) * block_count());
-        failed = !wait_for_blocks(header.barrier, target);
-        if (header.stress != 0) delay(stress_delay(header.stress, block_index(), 2 * entry + 1));
-        enter_phase(step, entry + 1);
     }
     return !block_any(failed);
+}
+
+// The block arrives at the end of the entry it is at; its next one. What needs no other block is
+// done before it waits again.
+OJ_DEVICE int end_entry(StepHeader& header, StepShared& step) {
+    const int entry = step.entry;
+    const bool multiplied = step.phase.kind == PhaseKind::multiply;
+    block_sync();
+    if (thread_index() == 0) {
+        if (header.stress != 0) delay(stress_delay(header.stress, block_index(), 2 * entry + 1));
+        add_release(&header.barrier.arrived, 1);
+    }
+    if (multiplied) next_multiply(step.streams[warp_index()]);
+    return next_entry(step, entry);
 }
 
 OJ_DEVICE void stamp(const StepHeader& header, int entry) {
@@ -159,19 +153,21 @@ OJ_DEVICE void stamp(const StepHeader& header, int entry) {
     header.stamps[entry] = nanoseconds();
 }
 
-// The persistent kernel: all blocks are resident and visit the same entries.
+OJ_DEVICE void run_phase(StepShared& step) {
+    run_phase(step.context, step.grid, step.phase, step.streams[warp_index()]);
+}
+
+// The persistent kernel: all blocks are resident and visit the same entries, each only those at
+// which it has work.
 OJ_DEVICE void run_step(StepHeader& header) {
     StepShared& step = open_step(header, header.schedule);
-    begin_first_phase(step);
-    for (;;) {
-        stamp(header, step.entry);
-        run_phase(step.context, step.grid, step.phases[step.entry % 2], step.streams[warp_index()]);
-        const int entry = step.entry;
-        if (entry + 1 == step.schedule.n_entries) break;
-        load_phase(step, entry + 1);
-        if (!meet(header, entry, step)) return;
+    int entry = next_entry(step, -1);
+    while (entry < step.schedule.n_entries) {
+        if (!begin_entry(header, step, entry)) return;
+        stamp(header, entry);
+        run_phase(step);
+        entry = end_entry(header, step);
     }
-    block_sync();
     stamp(header, step.schedule.n_entries);
 }
 
@@ -182,9 +178,10 @@ OJ_DEVICE void run_entry(StepHeader& header, int entry) {
         open_step(header, {header.schedule.phases, header.schedule.sequence + entry, 1});
     launch_next_kernel();
     wait_for_kernel_before();
-    begin_first_phase(step);
+    if (warp_index() == 0) enter_phase(step, 0);
+    block_sync();
     stamp(header, entry);
-    run_phase(step.context, step.grid, step.phases[0], step.streams[warp_index()]);
+    run_phase(step);
     block_sync();
     stamp(header, entry + 1);
 }

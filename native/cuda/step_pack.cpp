@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cuda/meetings.h"
+
 namespace oj::cuda {
 
 namespace {
@@ -26,8 +28,8 @@ int waves(int per_wave, int last) {
 }  // namespace
 
 void StepPack::fill(const oj_plan& plan, const std::vector<SlotRecords>& records, bool with_mtp) {
-    for (auto* parts :
-         {&drafting_, &pages_, &penalty_ids_, &penalty_counts_, &bias_ids_, &mask_rows_}) {
+    for (auto* parts : {&drafting_, &sampled_, &pages_, &penalty_ids_, &penalty_counts_, &bias_ids_,
+                        &mask_rows_}) {
         parts->clear();
     }
     rows_.clear(), draft_rows_.clear();
@@ -42,6 +44,7 @@ void StepPack::fill(const oj_plan& plan, const std::vector<SlotRecords>& records
     plan_waves();
     step_.keep_logits = draft_.keep_logits = plan.keep_logits;
     sequence_ = program_.sequence(shape_);
+    plan_meetings(program_, {dims_, kv_codec_, step_, draft_, n_blocks_}, &sequence_);
 }
 
 void StepPack::add_seq(const oj_plan& plan, const oj_seq& seq, const SlotRecords& records,
@@ -69,8 +72,10 @@ void StepPack::add_seq(const oj_plan& plan, const oj_seq& seq, const SlotRecords
 
 void StepPack::add_rows(const oj_plan& plan, const oj_seq& seq) {
     for (int i = 0; i < seq.n_rows; ++i) {
-        bool wanted = plan.keep_logits != 0 || i >= seq.n_rows - seq.n_sampled;
+        bool is_sampled = i >= seq.n_rows - seq.n_sampled;
+        bool wanted = plan.keep_logits != 0 || is_sampled;
         int at = static_cast<int>(rows_.size()), run = static_cast<int>(runs_.size());
+        if (is_sampled) sampled_.push_back(at);
         if (i % group_rows == 0) groups_.push_back({at, 0});
         ++groups_.back().n_rows;
         rows_.push_back(
@@ -130,6 +135,7 @@ void StepPack::plan_waves() {
     step_.n_runs = static_cast<int32_t>(runs_.size());
     step_.n_groups = static_cast<int32_t>(groups_.size());
     step_.n_logits = shape_.n_logits;
+    step_.n_sampled = static_cast<int32_t>(sampled_.size());
     step_.n_drafting = n_drafting;
     step_.most_drafts = shape_.most_drafts;
     step_.wave_splits = wave_splits(n_partials_, n_rows * dims_.n_heads, last_position_);
@@ -150,6 +156,7 @@ void StepPack::visit_parts(Visit visit) const {
     visit(groups_, [](StepHeader* h) { return &h->context.step.groups; });
     visit(draft_groups_, [](StepHeader* h) { return &h->context.draft.groups; });
     visit(drafting_, [](StepHeader* h) { return &h->context.step.drafting; });
+    visit(sampled_, [](StepHeader* h) { return &h->context.step.sampled; });
     visit(pages_, [](StepHeader* h) { return &h->context.step.pages; });
     visit(penalty_ids_, [](StepHeader* h) { return &h->context.step.penalty_ids; });
     visit(penalty_counts_, [](StepHeader* h) { return &h->context.step.penalty_counts; });
@@ -173,6 +180,7 @@ void StepPack::write(const StepHeader& base, uint8_t* host, uint8_t* device) con
     header.context.step = step_;
     header.context.draft = draft_;
     header.schedule.n_entries = n_entries();
+    header.context.fault = &reinterpret_cast<StepHeader*>(device)->barrier.fault;
     int64_t at = padded(sizeof(StepHeader));
     visit_parts([&](const auto& part, auto pointer) {
         using Element = typename std::decay_t<decltype(part)>::value_type;

@@ -7,9 +7,9 @@
 
 namespace oj::cuda {
 
-// Where all blocks meet. Zero when a step is launched.
+// Where blocks wait for each other. Zero when a step is launched.
 struct alignas(128) GridBarrier {
-    uint32_t arrived;  // blocks, over all meetings of the step
+    uint32_t arrived;  // blocks, over all entries of the step
     uint32_t fault;    // 1: somebody waited longer than a step may take
 };
 
@@ -17,8 +17,10 @@ struct alignas(128) GridBarrier {
 struct StepHeader {
     Context context;
     Schedule schedule;
-    uint64_t* stamps;  // NULL, or [n_entries + 1]: nanoseconds before each entry and at the end
-    uint32_t stress;   // 0, or the seed of random delays before the grid barrier's waits
+    uint64_t* stamps;    // NULL, or [n_entries + 1]: nanoseconds before each entry and at the end
+    uint32_t stress;     // 0, or the seed of random delays before arrivals and behind waits
+    int32_t ring_bytes;  // of shared memory for weights, a block
+    int32_t relaxed_polls;  // 1: waiting loops acquire by a fence behind them
     GridBarrier barrier;
 };
 
@@ -33,8 +35,13 @@ struct SlotRecords {
 
 class StepPack {
 public:
-    StepPack(const Program& program, const Dims& dims, int n_partials)
-        : program_(program), dims_(dims), n_partials_(n_partials) {}
+    // `kv_codec` and `n_blocks` decide which blocks have work in which phase.
+    StepPack(const Program& program, const Dims& dims, int kv_codec, int n_partials, int n_blocks)
+        : program_(program),
+          dims_(dims),
+          kv_codec_(kv_codec),
+          n_partials_(n_partials),
+          n_blocks_(n_blocks) {}
 
     // Takes a checked plan in. `with_mtp`: drafts may be wanted.
     void fill(const oj_plan& plan, const std::vector<SlotRecords>& records, bool with_mtp);
@@ -60,14 +67,15 @@ private:
 
     const Program& program_;
     const Dims dims_;
-    const int n_partials_;
+    const int kv_codec_, n_partials_, n_blocks_;
 
     StepShape shape_ = {};
     StepView step_ = {}, draft_ = {};
     std::vector<Row> rows_, draft_rows_;
     std::vector<Run> runs_, draft_runs_;
     std::vector<RowGroup> groups_, draft_groups_;
-    std::vector<int32_t> drafting_, pages_, penalty_ids_, penalty_counts_, bias_ids_, mask_rows_;
+    std::vector<int32_t> drafting_, sampled_, pages_, penalty_ids_, penalty_counts_, bias_ids_,
+        mask_rows_;
     std::vector<float> bias_values_;
     std::vector<uint32_t> mask_bits_;
     std::vector<SequenceEntry> sequence_;

@@ -10,7 +10,10 @@
 
 namespace oj::cuda {
 
-constexpr int most_in_flight = 8;
+constexpr int most_in_flight = 12;
+
+// What the rings of a block need at least: a block of weights a warp.
+constexpr int smallest_ring_bytes = block_warps * largest_block_bytes;
 
 // Packed weights of a unit that are not issued yet.
 struct Stretch {
@@ -45,11 +48,9 @@ OJ_DEVICE const Phase& phase_of(const Schedule& schedule, int entry) {
 
 // The first multiply phase of the schedule from `entry` on, and this warp's units of it.
 OJ_DEVICE UnitRange find_units(const Stream& s, int& entry) {
-    for (; entry < s.schedule.n_entries; ++entry) {
-        const Phase& p = phase_of(s.schedule, entry);
-        if (p.kind == PhaseKind::multiply) return warp_units(p, s.warp, s.n_warps);
-    }
-    return {};
+    if (entry < s.schedule.n_entries) entry += s.schedule.sequence[entry].next_multiply;
+    if (entry >= s.schedule.n_entries) return {};
+    return warp_units(phase_of(s.schedule, entry), s.warp, s.n_warps);
 }
 
 // Finds the stretch after the next one; false when there is none.
@@ -111,8 +112,8 @@ OJ_DEVICE void fill(Stream& s, Ring& r) {
     } while (r.next.left == 0 && look_ahead(s, r.next));
 }
 
-// ring_bytes of shared memory from ring_at on are all warps' rings; a warp's share holds at least
-// one block (largest_block_bytes). Each warp has a Stream of its own.
+// ring_bytes (smallest_ring_bytes or more) of shared memory from ring_at on are all warps' rings.
+// Each warp has a Stream of its own.
 OJ_DEVICE void open_stream(const Schedule& schedule, const Grid& grid, int ring_at, int ring_bytes,
                            Stream& stream) {
     Stream s = {};
@@ -138,41 +139,34 @@ OJ_DEVICE bool take_unit(Stream& s, const Phase& p, Unit& unit) {
     return true;
 }
 
-// To the next multiply phase, whose units are known before the grid's blocks meet.
-OJ_DEVICE void end_phase(Stream& s, const Ring& r) {
-    keep(s.ring, r);
+// Behind a multiply phase: to the next one, with the ring as full as it gets. Nothing here depends
+// on other blocks, so it is done while they are waited for.
+OJ_DEVICE void next_multiply(Stream& s) {
     int entry = s.entry + 1;
     UnitRange units = find_units(s, entry);
     keep(s.entry, entry);
     keep(s.to_take, units);
+    Ring r = s.ring;
+    fill(s, r);
+    keep(s.ring, r);
 }
 
-// Waits for the oldest block: of the copies under way, all newer ones may still be.
-OJ_DEVICE void wait_oldest(int in_flight) {
-    static_assert(most_in_flight == 8);
-    switch (in_flight) {
-        case 1:
-            return copy_wait<0>();
-        case 2:
-            return copy_wait<1>();
-        case 3:
-            return copy_wait<2>();
-        case 4:
-            return copy_wait<3>();
-        case 5:
-            return copy_wait<4>();
-        case 6:
-            return copy_wait<5>();
-        case 7:
-            return copy_wait<6>();
-        default:
-            return copy_wait<7>();
+// Waits until at most `left` copies, between `fewest` and `most`, are under way: the instruction
+// wants a constant.
+template <int fewest, int most>
+OJ_DEVICE void wait_until_left(int left) {
+    if constexpr (fewest == most) {
+        copy_wait<fewest>();
+    } else {
+        constexpr int middle = (fewest + most + 1) / 2;
+        if (left >= middle) return wait_until_left<middle, most>(left);
+        wait_until_left<fewest, middle - 1>(left);
     }
 }
 
 // The oldest block, of `bytes`; valid for the whole warp until release().
 OJ_DEVICE const uint8_t* take_block(Ring& r, int bytes) {
-    wait_oldest(r.in_flight);
+    wait_until_left<0, most_in_flight - 1>(r.in_flight - 1);
     warp_sync();
     if (r.read_at + bytes > r.bytes) {
         r.used -= r.bytes - r.read_at;

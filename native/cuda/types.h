@@ -132,6 +132,7 @@ struct RowGroup {
 // One step's description, packed by the host into one upload.
 struct StepView {
     int32_t n_rows, n_runs, n_groups, n_logits;
+    int32_t n_sampled;    // rows whose next token is chosen
     int32_t wave_splits;  // attention splits that one wave computes and then folds
     int32_t keep_logits;
     int32_t n_drafting;  // runs with n_draft > 0
@@ -140,6 +141,7 @@ struct StepView {
     const Run* runs;
     const RowGroup* groups;
     const int32_t* drafting;  // [n_drafting] run indices
+    const int32_t* sampled;   // [n_sampled] row indices
     const int32_t* pages;
     const int32_t* penalty_ids;
     const int32_t* penalty_counts;
@@ -194,10 +196,18 @@ struct KvView {
     }
 };
 
-// What one sampled or drafted row's distribution needs; one for each logits row and draft.
-struct SampleRow {
-    float* scores;  // [n_vocab]
-    int32_t* ids;   // [n_vocab]
+// Where the blocks that choose one row's token together leave what each found in its part of the
+// vocabulary.
+constexpr int max_team = 32;
+struct TeamPart {
+    int64_t sum;
+    float value;
+    int32_t id;
+};
+struct alignas(128) TeamMemory {
+    uint32_t arrived;               // blocks, over all meetings; 0 when choosing begins
+    TeamPart parts[2][max_team];    // of this meeting and the one before, by parity
+    uint64_t bins[3][kSelectBins];  // of rounds of selections in turn: the next round's are 0
 };
 
 // Buffers of a step, sized once for max_step_rows.
@@ -218,8 +228,7 @@ struct Scratch {
     float* core;          // DeltaNet: o of every V head, before norm and gate, [row][v_channels]
     // sampling and drafts
     float* scores;         // [logits row][n_vocab]
-    int32_t* ids;          // [logits row][n_vocab]
-    uint64_t* bins;        // [logits row][kSelectBins]
+    TeamMemory* teams;     // [logits row], or of a draft pass [drafting run]
     int32_t* chosen;       // [logits row] token that the row chooses or accepts
     oj_logprob* logprobs;  // [logits row]
     float* drawn_scores;   // [slot][OJ_MAX_DRAFTS][n_vocab] of drawn drafts, until verified
@@ -246,6 +255,7 @@ struct Context {
     int64_t embed_row_bytes;
     const int32_t* draft_ids;  // ids of the draft head's rows, or null: all
     int n_draft_ids;
+    uint32_t* fault;  // GridBarrier.fault
 };
 
 }  // namespace oj::cuda

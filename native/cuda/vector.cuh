@@ -4,11 +4,10 @@
 #include "cuda/phase.h"
 #include "cuda/platform.h"
 #include "cuda/quantize.cuh"
+#include "cuda/work.h"
 #include "model/block_values.h"
 
 namespace oj::cuda {
-
-constexpr int piece_columns = super_group;  // what a warp works on at a time
 
 // Bytes of 256 embedding values that a warp stages; wider types need no staging.
 constexpr int staged_bytes = 288;
@@ -142,8 +141,8 @@ OJ_DEVICE void rotate_row(const Context& c, int r, int position, int index, int 
 }
 
 OJ_PHASE void phase_embed(const Context& c, const Grid& grid, const Phase&) {
-    int n = c.dims.n_embd, pieces = (n + piece_columns - 1) / piece_columns;
-    int items = c.step.n_rows * (pieces + 1);  // the last piece of a row is its rotation
+    int n = c.dims.n_embd, pieces = pieces_of_row(n);
+    int items = embed_items(c.dims, c.step);  // the last piece of a row is its rotation
     for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
         int r = item / (pieces + 1), first = item % (pieces + 1) * piece_columns;
         const Row& row = c.step.rows[r];
@@ -200,10 +199,19 @@ OJ_PHASE void phase_norm_input(const Context& c, const Grid& grid, const Phase& 
     }
 }
 
-// The norm of x + out into `hidden`, and as row input_row (none if negative) of the input.
+// What the blocks that will choose a row's token together start from.
+OJ_DEVICE void open_team(TeamMemory& team) {
+    if (thread_index() == 0) team.arrived = 0;
+    for (int b = thread_index(); b < kSelectBins; b += block_threads)
+        team.bins[0][b] = 0;
+}
+
+// The norm of x + out into `hidden`, and as row input_row (none if negative) of the input, from
+// which a token will be chosen.
 OJ_DEVICE void norm_hidden(const Context& c, const Grid& grid, const Phase& p, int r, float* hidden,
                            int input_row) {
     int n = c.dims.n_embd;
+    if (input_row >= 0) open_team(c.scratch.teams[input_row]);
     norm_row(
         grid, n, c.dims.rms_eps, p.weight, [&](float* row) { load_stream(c, r, true, row); },
         [&](int first, const float* v) {
@@ -222,7 +230,7 @@ OJ_PHASE void phase_head_input(const Context& c, const Grid& grid, const Phase& 
 
 OJ_PHASE void phase_act_input(const Context& c, const Grid& grid, const Phase& p) {
     int lane = lane_index();
-    int cols = c.dims.n_ff, pieces = (cols + piece_columns - 1) / piece_columns;
+    int cols = c.dims.n_ff, pieces = pieces_of_row(cols);
     int items = view_of(c, p).n_rows * pieces;
     for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
         int r = item / pieces, first = item % pieces * piece_columns;

@@ -14,6 +14,8 @@ namespace {
 
 using test::expect;
 
+constexpr int step_shared_bytes = ring_at + smallest_ring_bytes;  // as a step's launch has
+
 double seconds_now() {
     using namespace std::chrono;
     return duration<double>(steady_clock::now().time_since_epoch()).count();
@@ -65,7 +67,8 @@ struct Meetings {
         block_sync();
         if (thread_index() == 0) {
             add_release(&barrier->arrived, 1);
-            failed = !wait_for_blocks(*barrier, static_cast<uint32_t>((i + 1) * block_count()));
+            failed = !wait_for_arrivals(
+                &barrier->arrived, static_cast<uint32_t>((i + 1) * block_count()), &barrier->fault);
         }
         return !block_any(failed);
     }

@@ -180,6 +180,7 @@ struct StepKernel {
             for (int m = 0; m < phase.n_matrices; ++m)
                 product_of(mine.scratch, phase.targets[m]).data = outputs[i][m];
             phase_multiply(mine, stream, phase);
+            next_multiply(stream);
             meet(++meetings * grid.n_blocks);
         }
     }

@@ -1,5 +1,7 @@
 // Phases over rows and of the MTP block give the CPU's bits, whatever the number of blocks and the
 // order of threads: embeddings of every block type, norms, gated activations, what drafts continue.
+#include <algorithm>
+
 #include "cuda/mtp.cuh"
 #include "cuda_phase_harness.h"
 
@@ -40,6 +42,7 @@ struct Rows {
         c.scratch.input = make_input(&memory, 2 * n);
         c.scratch.hidden = memory.take<float>(int64_t{max_step_rows} * n);
         c.scratch.draft_hidden = memory.take<float>(int64_t{max_step_rows} * n);
+        c.scratch.teams = memory.take<TeamMemory>(max_step_rows);
         x = random.normals(size_t{max_step_rows} * n);
         c.scratch.x = memory.copy(x);
     }
@@ -81,6 +84,12 @@ void test_norms() {
     }
 }
 
+// The blocks that choose a row's token have not met yet.
+bool is_open(const TeamMemory& team) {
+    return team.arrived == 0 &&
+           std::count(team.bins[0], team.bins[0] + kSelectBins, 0u) == kSelectBins;
+}
+
 // Rows whose logits nobody wants have a hidden but no input.
 void test_head() {
     for (Launch launch : launches) {
@@ -97,7 +106,8 @@ void test_head() {
                    same_bits(rows.c.scratch.hidden + r * 512, hidden.data(), 512);
             if (described[r].logits_row < 0) continue;
             same = same &&
-                   holds_row(rows.c.scratch.input, rows.p.forms, described[r].logits_row, hidden);
+                   holds_row(rows.c.scratch.input, rows.p.forms, described[r].logits_row, hidden) &&
+                   is_open(rows.c.scratch.teams[described[r].logits_row]);
         }
         expect(same, "head_input");
 
@@ -108,7 +118,8 @@ void test_head() {
         for (int r = 0; r < 3; ++r) {
             std::vector<float> hidden = normed(drafts.stream(r, true), drafts.weight);
             same = same_bits(drafts.c.scratch.draft_hidden + r * 544, hidden.data(), 544) &&
-                   holds_row(drafts.c.scratch.input, drafts.p.forms, r, hidden);
+                   holds_row(drafts.c.scratch.input, drafts.p.forms, r, hidden) &&
+                   is_open(drafts.c.scratch.teams[r]);
             expect(same, "draft_norm");
         }
     }

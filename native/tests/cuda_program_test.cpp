@@ -1,5 +1,6 @@
 // The schedule of the CUDA backend, proved without a device: for the block counts of an RTX 3090,
 // RTX 4090, H200 and RTX 5090, and with mutations that must be found.
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 
@@ -98,6 +99,57 @@ void test_mutated_sequences(const Case& c) {
             expect_found(check_sequence(c.program, sequence, shape, barriers),
                          name + " without a barrier before it");
         }
+    }
+}
+
+// What decides how many blocks have work: rows of up to eight conversations.
+StepView view_of(const StepShape& shape, int n_rows) {
+    StepView view = {};
+    view.n_rows = view.n_logits = n_rows;
+    view.n_runs = view.n_groups = view.n_sampled = std::clamp(n_rows, 1, 8);
+    view.wave_splits = shape.waves + 1;
+    return view;
+}
+
+std::vector<SequenceEntry> planned(const Case& c, const StepShape& shape, const StepWork& work) {
+    auto sequence = c.program.sequence(shape);
+    plan_meetings(c.program, work, &sequence);
+    return sequence;
+}
+
+void test_meetings(const Case& c) {
+    const Dims dims = dims_of(c.model, true);
+    for (const StepShape& shape : shapes) {
+        StepView step = view_of(shape, shape.n_rows), draft = view_of(shape, 3);
+        for (int n_blocks : {1, 2, 82, 132}) {
+            for (int codec : {OJ_KV_Q8_0, OJ_KV_F16}) {
+                StepWork work = {dims, codec, step, draft, n_blocks};
+                expect_right(check_meetings(c.program, work, planned(c, shape, work)),
+                             "meetings of " + std::to_string(n_blocks) + " blocks");
+            }
+        }
+    }
+}
+
+// Every entry with a block or an arrival too many or too few, or looking ahead to another one.
+void test_mutated_meetings(const Case& c) {
+    const Dims dims = dims_of(c.model, true);
+    const StepShape& shape = shapes[1];
+    StepView step = view_of(shape, shape.n_rows), draft = view_of(shape, 3);
+    StepWork work = {dims, OJ_KV_Q8_0, step, draft, 20};
+    const auto sequence = planned(c, shape, work);
+    for (size_t i = 0; i < sequence.size(); ++i) {
+        auto expect_spoiled = [&](const char* what, auto&& spoil) {
+            auto spoiled = sequence;
+            spoil(spoiled[i]);
+            expect_found(check_meetings(c.program, work, spoiled),
+                         "entry " + std::to_string(i) + " with " + what);
+        };
+        expect_spoiled("a block left out", [](SequenceEntry& e) { --e.n_blocks; });
+        expect_spoiled("a block more", [](SequenceEntry& e) { ++e.n_blocks; });
+        expect_spoiled("an arrival more", [](SequenceEntry& e) { ++e.begins_at; });
+        expect_spoiled("another multiply phase", [](SequenceEntry& e) { ++e.next_multiply; });
+        if (i > 0) expect_spoiled("an arrival fewer", [](SequenceEntry& e) { --e.begins_at; });
     }
 }
 
@@ -203,6 +255,9 @@ int run() {
     test_schedules(large);
     test_schedules(mixed);
     test_mutated_sequences(mixed);
+    test_meetings(large);
+    test_meetings(mixed);
+    test_mutated_meetings(mixed);
     test_mutated_programs();
     test_partitions(large);
     test_partitions(mixed);

@@ -106,7 +106,7 @@ Seq random_seq(Random& random, int n_vocab) {
 Case random_case(Random& random) {
     Case c = {};
     c.n_vocab = whole(random, 260, 900);
-    c.n_blocks = whole(random, 1, 4);
+    c.n_blocks = whole(random, 1, 12);
     int n_seqs = whole(random, 1, 3);
     for (int i = 0; i < n_seqs; ++i)
         c.seqs.push_back(random_seq(random, c.n_vocab));
@@ -229,12 +229,15 @@ struct Device {
 
     SharedVector<Row> rows, draft_rows;
     SharedVector<Run> runs;
-    SharedVector<int32_t> drafting, penalty_ids, penalty_counts, bias_ids, mask_rows, draft_ids;
+    SharedVector<int32_t> drafting, sampled, penalty_ids, penalty_counts, bias_ids, mask_rows,
+        draft_ids;
     SharedVector<float> bias_values;
     SharedVector<uint32_t> mask_bits;
     SharedVector<float> logits, scores, drawn_scores, draft_logits, draft_scores, kept;
     SharedVector<float> hidden, slots, records;
-    SharedVector<int32_t> ids, chosen;
+    SharedVector<int32_t> chosen;
+    SharedVector<TeamMemory> teams;
+    SharedVector<uint32_t> fault;
     SharedVector<oj_logprob> logprobs;
     SharedVector<Distribution> distributions;
     SharedVector<oj_seq_result> results;
@@ -269,6 +272,7 @@ Device::Device(const Case& c, const std::vector<Drawn>& drawn) {
         }
         for (int r = 0; r < run.n_rows; ++r) {
             bool is_sampled = r >= run.n_rows - run.n_sampled;
+            if (is_sampled) sampled.push_back(static_cast<int>(rows.size()));
             rows.push_back({seq.tokens[r], seq.position + r, static_cast<int>(i),
                             is_sampled ? n_logits++ : -1});
         }
@@ -284,7 +288,8 @@ Device::Device(const Case& c, const std::vector<Drawn>& drawn) {
     for (const std::vector<float>& row : c.logits)
         logits.insert(logits.end(), row.begin(), row.end());
     scores.assign(n_logits * vocab, -7.0f);
-    ids.assign(std::max<size_t>(n_logits, n_seqs) * vocab, -7);
+    teams.resize(std::max<size_t>(n_logits, n_seqs));
+    fault.assign(1, 0);
     chosen.assign(n_logits, -7);
     logprobs.resize(n_logits);
     drawn_scores.assign(n_seqs * OJ_MAX_DRAFTS * vocab, -7.0f);
@@ -314,6 +319,8 @@ Device::Device(const Case& c, const std::vector<Drawn>& drawn) {
     x.step.n_rows = static_cast<int>(rows.size());
     x.step.n_runs = static_cast<int>(n_seqs);
     x.step.n_logits = n_logits;
+    x.step.n_sampled = n_logits;
+    x.step.sampled = sampled.data();
     x.step.keep_logits = 1;
     x.step.n_drafting = static_cast<int>(drafting.size());
     x.step.rows = rows.data();
@@ -329,7 +336,8 @@ Device::Device(const Case& c, const std::vector<Drawn>& drawn) {
     x.scratch.hidden = hidden.data();
     x.scratch.logits = {logits.data(), c.n_vocab, 1};
     x.scratch.scores = scores.data();
-    x.scratch.ids = ids.data();
+    x.scratch.teams = teams.data();
+    x.fault = fault.data();
     x.scratch.chosen = chosen.data();
     x.scratch.logprobs = logprobs.data();
     x.scratch.drawn_scores = drawn_scores.data();
@@ -346,8 +354,18 @@ Device::Device(const Case& c, const std::vector<Drawn>& drawn) {
     x.n_draft_ids = static_cast<int>(c.draft_ids.size());
 }
 
+// As phases before choosing leave them: what is not theirs to set is rubbish.
+void open_teams(SharedVector<TeamMemory>& teams) {
+    for (TeamMemory& team : teams) {
+        std::memset(static_cast<void*>(&team), 0xff, sizeof team);
+        team.arrived = 0;
+        std::fill_n(team.bins[0], kSelectBins, 0);
+    }
+}
+
 void Device::run(const Case& c, uint64_t seed) {
     Phase phase = {};
+    open_teams(teams);
     run_phase<phase_choose>(context, phase, {c.n_blocks, seed});
     run_phase<phase_verify>(context, phase, {c.n_blocks, seed + 1});
     for (int depth = 0; depth < OJ_MAX_DRAFTS; ++depth) {
@@ -363,6 +381,7 @@ void Device::run(const Case& c, uint64_t seed) {
             const std::vector<float>& head = c.draft_logits[drafting[k] * OJ_MAX_DRAFTS + depth];
             std::copy(head.begin(), head.end(), draft_logits.begin() + k * n_head);
         }
+        open_teams(teams);
         if (is_any)
             launch(c.n_blocks, phase_shared_bytes, seed + 2 + depth,
                    PhaseKernel<phase_draft_choose>{context, phase});

@@ -188,6 +188,19 @@ def test_control_build(micro: Path, cuda_library: Native, monkeypatch: pytest.Mo
         run_agents(both, n_steps=4, seed=3, prompt=4, rows=12)
 
 
+@emulated_only
+@pytest.mark.parametrize("ring", ["34", "200"])
+def test_any_ring(
+    ring: str, micro: Path, cuda_library: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The smallest ring of weights, one block of them a warp, and the largest of any card."""
+    monkeypatch.setenv("OPENJET_CUDA_RING", ring)
+    monkeypatch.setenv("OPENJET_CUDA_POLL", "relaxed")
+    monkeypatch.setenv("OPENJET_CUDA_BLOCKS", "4")
+    with pair(micro, cuda_library) as both:
+        run_agents(both, n_steps=3, seed=5, prompt=5, rows=12)
+
+
 def test_splits_and_waves(
     micro: Path, cuda_library: Native, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +260,10 @@ def test_refusals(micro: Path, cuda_library: Native, monkeypatch: pytest.MonkeyP
     refused(ModelFileError, "device 0", device=3, kv="q8_0")
     monkeypatch.setenv("OPENJET_CUDA_BLOCKS", "999")
     refused(InvalidRequestError, "keeps 1 to 4 blocks", kv="q8_0")
+    monkeypatch.setenv("OPENJET_CUDA_RING", "33")
+    refused(InvalidRequestError, "room for 34 to 200 KB", kv="q8_0")
+    monkeypatch.setenv("OPENJET_CUDA_POLL", "often")
+    refused(InvalidRequestError, "acquire or relaxed", kv="q8_0")
 
 
 @emulated_only

@@ -10,13 +10,15 @@ namespace oj::cuda {
 
 namespace {
 
-constexpr int resident_blocks = 4;
+constexpr int n_resident = 4;
+constexpr int most_shared_bytes = 227 << 10;  // a block's: the largest of the supported cards
 
 class EmulatedDevice final : public Device {
 public:
     DeviceInfo info() override {
         int64_t memory = int64_t{1} << 36;
-        return {"emulated", 0, 0, resident_blocks, resident_blocks, memory, memory};
+        return {"emulated", 0,     0, n_resident, smallest_ring_bytes, most_shared_bytes - ring_at,
+                memory,     memory};
     }
 
     uint8_t* allocate(int64_t bytes, const char* what) override {
@@ -45,14 +47,17 @@ public:
             repack_piece(job, piece);
     }
 
-    void run_step(StepHeader* header, int n_entries, int n_blocks, StepMode mode) override {
+    int resident_blocks(int) override { return n_resident; }
+
+    void run_step(StepHeader* header, int n_entries, const StepLaunch& launch) override {
+        const int shared = ring_at + launch.ring_bytes;
         try {
-            if (mode == StepMode::persistent) {
-                emulate(n_blocks, step_shared_bytes, ++seed_, [&] { oj::cuda::run_step(*header); });
+            if (launch.mode == StepMode::persistent) {
+                emulate(launch.n_blocks, shared, ++seed_, [&] { oj::cuda::run_step(*header); });
                 return;
             }
             for (int i = 0; i < n_entries; ++i)
-                emulate(n_blocks, step_shared_bytes, ++seed_, [&] { run_entry(*header, i); });
+                emulate(launch.n_blocks, shared, ++seed_, [&] { run_entry(*header, i); });
         } catch (const EmulationError& error) {
             throw Error(OJ_ERR_FAULT, error.what());
         }
