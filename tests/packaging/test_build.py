@@ -189,13 +189,20 @@ def test_pypa_build_by_mistake_gets_a_hint(stub_tree: Path) -> None:
     assert "pip wheel" in output
 
 
-def test_spills_of_kernels_are_named(build_module: ModuleType) -> None:
+def test_slow_memory_of_kernels_is_named(build_module: ModuleType) -> None:
     report = (
-        "ptxas info    : Function properties for oj_step\n"
+        "ptxas info    : Function properties for {3}\n"
         "    {0} bytes stack frame, {1} bytes spill stores, {0} bytes spill loads\n"
-        "ptxas info    : Used 255 registers\n"
+        "ptxas info    : Used 255 registers, used 1 barriers{2}\n"
     )
-    assert build_module.kernel_faults(report.format(0, 0)) == []
-    assert build_module.kernel_faults(report.format(128, 100)) == []  # kept across calls
-    (fault,) = build_module.kernel_faults(report.format(8, 132))
-    assert "oj_step spills registers: 132 bytes spill stores" in fault
+
+    def faults(stack: int, spilled: int, shared: str = "", kernel: str = "oj_step") -> list[str]:
+        found: list[str] = build_module.kernel_faults(report.format(stack, spilled, shared, kernel))
+        return found
+
+    assert faults(0, 0) == []
+    assert faults(128, 100) == []  # kept across calls
+    assert "oj_step spills registers: 132 bytes spill stores" in faults(8, 132)[0]
+    assert "oj_step has arrays in memory: 136 bytes stack frame" in faults(136, 0)[0]
+    assert "oj_step has static shared memory: 64 bytes smem" in faults(0, 0, ", 64 bytes smem")[0]
+    assert faults(160, 0, kernel="oj_repack") == []  # no part of a step
