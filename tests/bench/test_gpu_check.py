@@ -250,7 +250,7 @@ else:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_every_section_runs_on_the_emulator(root: Path, tmp_path: Path) -> None:
     """With programs in place of llama.cpp and compute-sanitizer that answer as they do."""
