@@ -71,7 +71,7 @@ def test_imports_and_native_files(installation: Path, root: Path) -> None:
     told = json.loads(done.stdout.splitlines()[-1])
     assert not [path for path in told["packages"] if path.startswith(f"{root}/")]
     assert told["files"] == [True, True]
-    assert set(told["record"]) == {"source_hash", "cpu", "cuda"}
+    assert set(told["record"]) == {"source_hash", "cpu", "cuda", "gpu_runs"}
 
 
 def test_console_script_teaches(installation: Path) -> None:
