@@ -391,9 +391,15 @@ def test_max_tokens_beyond_the_context_is_clamped(scripted: Open) -> None:
 
 def test_a_full_queue_is_busy_and_recovers(scripted: Open) -> None:
     engine = scripted(LONG, agents=1, max_queue=2, max_queue_client=2)
-    streams = [engine.chat(ask(client="me")) for _ in range(2)]
+    streams = []
+
+    def ask_until_full() -> None:
+        for _ in range(20):
+            streams.append(engine.chat(ask(client="me")))
+
     with pytest.raises(EngineBusyError):
-        streams += [engine.chat(ask(client="me")) for _ in range(18)]
+        ask_until_full()
+    assert len(streams) >= 2
     for stream in streams:
         stream.cancel()
         stream.result()

@@ -46,7 +46,7 @@ def test_program_passes(programs: Path, name: str) -> None:
     run(programs / name)
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # minutes of the compiler
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")
 def test_programs_for_a_gpu_compile(tmp_path: Path) -> None:
