@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -84,6 +85,17 @@ def test_runaway_code_is_stopped(
     assert time.monotonic() - start < 100
     assert says in output
     assert len(output) <= SHOWN
+
+
+def test_busy_code_ends_by_itself_where_its_parent_is_late(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stops it, the model is told the same."""
+    wait = subprocess.Popen.wait
+    monkeypatch.setattr(subprocess.Popen, "wait", lambda self, seconds=None: wait(self, 100))
+    monkeypatch.setattr(tasks, "TEST_SECONDS", 1)
+    workspace.store_code("triple.py", "while True:\n    pass")
+    assert "stopped after 1 seconds" in workspace.run_all()
 
 
 def test_processes_that_the_code_started_end_with_it(workspace: Workspace) -> None:
