@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from bench.llama_cpp import version
 from openjet_provider import models
 from openjet_provider.bench.record import describe
 from openjet_provider.evaluation.compare import evaluate
@@ -47,12 +48,6 @@ def peer(program: str, model: Path, *arguments: str) -> str:
     if done.returncode != 0:
         sys.exit(f"llama-perplexity failed:\n{done.stderr[-2000:]}")
     return done.stdout + done.stderr
-
-
-def version(program: str) -> str:
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60)
-    found = re.search(r"^version: (.*)$", done.stdout + done.stderr, re.MULTILINE)
-    return found[1] if found else "unknown"
 
 
 def kv(codec: str) -> list[str]:

@@ -11,22 +11,16 @@ f16 and no drafts too. --bench holds options of `openjet bench`.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from bench.eval_peer import version
+from bench.llama_cpp import serving, version
 from openjet_provider import models
 from openjet_provider.bench.record import describe
 
@@ -34,41 +28,8 @@ AGENTS = 4
 START_S = 120.0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextlib.contextmanager
-def running(command: Sequence[str]) -> Iterator[str]:
-    """A server that was started with `--port` and answers; its URL."""
-    port = free_port()
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([*command, "--port", str(port)], stdout=log, stderr=log)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            deadline = time.monotonic() + START_S
-            while not healthy(url):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    log.seek(0)
-                    sys.exit(f"{command[0]} does not serve:\n{log.read().decode()[-2000:]}")
-                time.sleep(0.2)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def healthy(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=5).status_code == 200
-    except httpx.TransportError:
-        return False
-
-
 def measure(command: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
-    with running(command) as url:
+    with serving(command, START_S) as url:
         bench = [sys.executable, "-m", "openjet_provider.cli", "bench", "--url", url]
         done = subprocess.run([*bench, *options, "--json", "-"], stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(done.stdout)

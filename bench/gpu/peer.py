@@ -4,11 +4,8 @@ that were measured before, which are named as such."""
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import threading
-import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from bench.gpu import files
 from bench.gpu.agents import text
 from bench.gpu.record import Notes
 from bench.gpu.setup import Setup
+from bench.llama_cpp import serving, version
 
 # Measured on an NVIDIA H200 (driver 580.159.04) on 2026-11-29 with a random 27B-shaped Q4_K_M file.
 MEASURED_BEFORE = {
@@ -39,6 +37,7 @@ MEASURED_BEFORE = {
 }
 FLAGS = ["-ngl", "99", "-fa", "on", "-ctk", "q8_0", "-ctv", "q8_0", "-b", "2048", "-ub", "512"]
 AGENTS = 4
+START_S = 90.0
 
 
 def section(setup: Setup, notes: Notes) -> None:
@@ -48,19 +47,11 @@ def section(setup: Setup, notes: Notes) -> None:
     folder = Path(setup.peer)
     path = files.large(setup)
     notes["flags"] = " ".join(FLAGS)
-    notes["version"] = version(folder)
+    notes["version"] = version(folder / "llama-server")
     rows = [str(row) for row in setup.sizes.rows]
     notes["ms a step"] = batched(folder, path, rows, 128, 64)
     notes["prompt tokens/s"] = batched_prompt(folder, path, setup.sizes.prompt)
     notes["server, 4 agents, tokens/s each"] = serve(folder, path, setup.sizes.decode)
-
-
-def version(folder: Path) -> str:
-    done = subprocess.run(
-        [folder / "llama-server", "--version"], capture_output=True, text=True, timeout=60
-    )
-    lines = (done.stderr + done.stdout).splitlines()
-    return next((line for line in lines if "version" in line), "unknown")
 
 
 def bench(folder: Path, path: Path, prompt: int, answer: int, rows: list[str]) -> list[Any]:
@@ -87,12 +78,6 @@ def batched_prompt(folder: Path, path: Path, tokens: int) -> float:
     return round(float(bench(folder, path, tokens, 1, ["1"])[0]["speed_pp"]), 1)
 
 
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
 def post(url: str, body: Any) -> Any:
     request = urllib.request.Request(
         url, json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -101,28 +86,11 @@ def post(url: str, body: Any) -> Any:
         return json.load(answer)
 
 
-def wait_ready(server: subprocess.Popen[bytes], url: str, limit: float = 90) -> None:
-    end = time.monotonic() + limit
-    while time.monotonic() < end:
-        if server.poll() is not None:
-            raise RuntimeError(f"llama-server ended with {server.returncode}")
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.3)
-    raise TimeoutError(f"llama-server was not ready in {limit} s")
-
-
 def serve(folder: Path, path: Path, tokens: int) -> list[float]:
     """Tokens/s of every one of four agents at once on llama-server."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command: list[str | Path] = [folder / "llama-server", "-m", path, *FLAGS, "--port", str(port)]
+    command: list[str | Path] = [folder / "llama-server", "-m", path, *FLAGS]
     command += ["--parallel", str(AGENTS), "-c", str(AGENTS * (tokens + 512)), "--no-webui"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_ready(server, url)
+    with serving(command, START_S) as url:
         speeds: list[float] = []
 
         def ask(agent: int) -> None:
@@ -135,9 +103,6 @@ def serve(folder: Path, path: Path, tokens: int) -> list[float]:
             agent.start()
         for agent in agents:
             agent.join()
-        if len(speeds) != AGENTS:
-            raise RuntimeError(f"{AGENTS - len(speeds)} of {AGENTS} agents got no answer")
-        return [round(speed, 1) for speed in speeds]
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
+    if len(speeds) != AGENTS:
+        raise RuntimeError(f"{AGENTS - len(speeds)} of {AGENTS} agents got no answer")
+    return [round(speed, 1) for speed in speeds]
