@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 
 from openjet_provider.tasks import TASKS
-from tools.train_tiny.generate import agents, coding, corpus
+from tools.train_tiny.generate import agents, coding, corpus, typed
 from tools.train_tiny.generate.conversation import (
     Conversation,
     is_held_out,
@@ -99,7 +99,7 @@ def calls_of(doc: Conversation, index: int) -> list[tuple[str, dict[str, Any]]]:
     return [(call["name"], call["arguments"]) for call in found]
 
 
-@pytest.mark.parametrize("kind", sorted(agents.EPISODES))
+@pytest.mark.parametrize("kind", sorted({**agents.EPISODES, **typed.EPISODES}))
 def test_learned_calls_are_of_offered_tools_with_their_required_arguments(kind: str) -> None:
     for doc in asked(kind):
         offered = {tool["function"]["name"]: tool["function"] for tool in doc.tools}
@@ -136,6 +136,30 @@ def test_a_typed_answer_carries_what_the_tool_said() -> None:
         assert thing in given.values()
         result = doc.messages[doc.scored[1] - 1]["content"]
         assert all(value == thing or str(value) in result for value in given.values())
+
+
+def test_an_answer_named_like_a_class_is_given_once_and_last() -> None:
+    """Other tools first, each once; the one that carries the answer ends the work."""
+    for doc in asked("schema_final"):
+        *lookups, last = [calls_of(doc, index) for index in doc.scored]
+        ((name, arguments),) = last
+        assert name[0].isupper()
+        assert all(name not in (called for called, _ in calls) for calls in lookups)
+        assert len(lookups) <= 1
+        (tool,) = [t["function"] for t in doc.tools if t["function"]["name"] == name]
+        jsonschema.validate(arguments, tool["parameters"])
+
+
+def test_json_of_any_schema_is_valid_and_short() -> None:
+    """What a constrained answer is forced to be, with an end that comes soon."""
+    words = {"anyOf", "enum", "items", "additionalProperties", "maxLength", "$ref"}
+    missing = set(words)
+    for doc in asked("shaped", 200):
+        schema, answer = doc.extra["schema"], doc.messages[-1]["content"]
+        jsonschema.validate(json.loads(answer), schema)
+        assert len(answer) < 500
+        missing -= {word for word in words if word in str(schema)}
+    assert not missing
 
 
 def test_the_next_agent_sees_a_hand_off_that_it_does_not_learn() -> None:

@@ -30,7 +30,7 @@ from .shape import Shape
 
 _CODER = "You are a coder in a team. Use your tools to finish your task, then say that it is done."
 BATCH, LENGTH, LIMIT = 256, 2560, 256
-OPEN_ENDED = ("story", "poem", "listing", "pick", "plan", "made_up", "summary")
+OPEN_ENDED = ("story", "poem", "listing", "pick", "plan", "made_up", "summary", "shaped")
 _CALL = re.compile(r"<tool_call>\n<function=([^>\n]+)>\n(.*?)</function>\n</tool_call>", re.S)
 _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n(.*?)\n</parameter>\n", re.S)
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from . import tool_use
 from . import values as v
+from .asks import explicit_ask
+from .chat import note
 from .conversation import Conversation
 from .lookups import Lookup, lookup
 from .text import expand, fill, sentence, show
@@ -256,7 +258,7 @@ def _notional(rng: random.Random, final: str) -> str:
     action = json.dumps({"name": tool.name, "arguments": arguments}, ensure_ascii=False)
     value = show(rng.choice((v.integer, v.phrase, v.code))(rng))
     end = json.dumps({"name": final, "arguments": {"answer": value}}, ensure_ascii=False)
-    task = tool_use.explicit_ask(rng, tool, arguments)
+    task = explicit_ask(rng, tool, arguments)
     return f'Task: "{task}"\n\nAction:\n{action}\nObservation: {value}\n\nAction:\n{end}\n'
 
 
@@ -307,7 +309,7 @@ def observed(conv: Conversation) -> None:
     _system(conv, _manual(rng, [found.tool, ending], final))
     ask = found.ask
     if rng.random() < 0.4:
-        ask = tool_use.explicit_ask(rng, found.tool, found.arguments)
+        ask = explicit_ask(rng, found.tool, found.arguments)
     conv.user(expand(rng, "(New task:\n|New task:\n|Task: |)") + sentence(ask))
     name, arguments = found.tool.name, found.arguments
     if rng.random() < 0.45:
@@ -349,7 +351,9 @@ def build_on(conv: Conversation) -> None:
     slots = {"piece": piece, "what": rng.choice((found.thing, f"the {found.property.name} of {found.thing}", "visitors", v.phrase(rng))), "who": v.person(rng)}  # fmt: skip
     task = fill(rng, _WRITES, slots)
     expected = fill(rng, _EXPECTED, slots)
-    found_out = rng.choice(found.answers)
+    found_out, facts = rng.choice(found.answers), found.facts
+    if rng.random() < 0.4:
+        found_out, facts = note(rng)
     context = rng.choice((
         f"This is the context you're working with:\n{found_out}", f"Context:\n{found_out}", f"Result of the earlier task:\n{found_out}", f"What is known so far: {found_out}",
     ))  # fmt: skip
@@ -362,9 +366,7 @@ def build_on(conv: Conversation) -> None:
     )
     told = found_out if found_out.endswith(".") else found_out + "."
     written = fill(rng, ("{s}", "{N}: {s}", "(Please note|For your information): {s}"), {"s": told, "N": sentence(piece)})  # fmt: skip
-    conv.answer(
-        written, think(rng, conv, ("(The context says|It says) {s}",), s=told), facts=found.facts
-    )
+    conv.answer(written, think(rng, conv, ("(The context says|It says) {s}",), s=told), facts=facts)
 
 
 # ---- long tool descriptions ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import values as v
 from .conversation import Conversation
-from .text import expand, fill, join_words, some, vary_case
+from .text import expand, fill, join_words, sentence, some, vary_case
 from .tool_use import DIRECT_THOUGHTS, think
 
 # ---- greetings and small talk ------------------------------------------------------------------
@@ -82,6 +82,8 @@ def _lookup(
 ) -> tuple[str, str, str, str]:
     key = rng.choice(list(table))
     answer = str(table[key]).replace("_", " ")
+    if table is _OPPOSITES and answer not in table and rng.random() < 0.5:
+        key, answer = answer, key
     slots = {"k": key, "a": answer}
     return fill(rng, asks, slots), fill(rng, says + _WRAPS, slots), answer, key
 
@@ -97,6 +99,9 @@ def _fact(rng: random.Random) -> tuple[str, str, str, str]:
                 "Which city is the capital of {k}?",
                 "{k}'s capital?",
                 "capital of {k}",
+                "(The capital of {k} is|{k} has the capital|{k}, capital city:)(?| ...)",
+                "(Do you know|Can you name|I forgot|What do you call) {k}'s capital(?| city?)",
+                "{k} is (ruled|governed) from which city?",
             ),
             ("The capital of {k} is {a}.", "{a} is the capital of {k}."),
         )
@@ -108,6 +113,9 @@ def _fact(rng: random.Random) -> tuple[str, str, str, str]:
                 "(What is|What's|Name|Give me) the opposite of {q:k}(?|.)",
                 "(The opposite|Antonym) of {k}?",
                 "Which word is the opposite of {k}?",
+                "(If something is not|Not|The reverse of) {k}, (it is|what is it|but)?",
+                "{k}: (the|its) opposite(?| is| word?)",
+                "(Tell|Show) me a word (that means|for) the opposite of {q:k}.",
             ),
             ("The opposite of {k} is {a}.",),
         )
@@ -115,21 +123,29 @@ def _fact(rng: random.Random) -> tuple[str, str, str, str]:
         return _lookup(
             rng,
             _SOUNDS,
-            ("(What sound|Which sound) does a {k} make?", "What does (a|the) {k} say?"),
+            (
+                "(What sound|Which sound) does a {k} make?",
+                "What does (a|the) {k} say?",
+                "(How does|What noise comes from) a {k}( sound|)?",
+            ),
             ("A {k} says {a}.",),
         )
     if kind == 3:
         return _lookup(
             rng,
             _COLOURS,
-            ("(What|Which) colo(u|)r is {k}?", "(What is|Tell me) the colo(u|)r of {k}?"),
+            (
+                "(What|Which) colo(u|)r (is|has) {k}?",
+                "(What is|Tell me) the colo(u|)r of {k}?",
+                "{k} has (what|which) colo(u|)r?",
+            ),
             ("{k} is {a}.",),
         )
     if kind == 4:
         return _lookup(
             rng,
             _LEGS,
-            ("How many legs (does|has) a {k}( have|)?", "(Number of legs|Legs) of a {k}?"),
+            ("How many legs (does a {k} have|has a {k})?", "(Number of legs|Legs) of a {k}?"),
             ("A {k} has {a} legs.",),
         )
     days = rng.choice((v.DAYS, v.MONTHS))
@@ -150,6 +166,13 @@ def _fact(rng: random.Random) -> tuple[str, str, str, str]:
     )
 
 
+_STORIES = {
+    "+": ("(Add|Sum) {a} and {b}.", "(What is|Give me|I need) the sum of {a} and {b}(?|.)", "(I have|There are|We had) {a} (apples|books|coins) and (get|buy|find) {b} more. How many (are there|is that)(| now)?", "{b} more than {a} (is|makes) (what|how much)?"),
+    "-": ("(Take|Subtract) {b} from {a}.", "(I have|There are|We had) {a} (apples|books|coins) and (lose|sell|give away) {b}. How many are left?", "{b} less than {a} (is|makes) (what|how much)?", "(What is|Give me) the difference (of|between) {a} and {b}(?|.)"),
+    "*": ("(Multiply|Take) {a} (by|times) {b}.", "(What is|Give me) the product of {a} and {b}(?|.)", "{a} (boxes|bags) with {b} (apples|books|coins) each: how many (are there|in all)?"),
+}  # fmt: skip
+
+
 def _arithmetic(rng: random.Random) -> tuple[str, str, str, str]:
     sign = rng.choice("+-*")
     a, b = (
@@ -160,7 +183,7 @@ def _arithmetic(rng: random.Random) -> tuple[str, str, str, str]:
     if sign == "-" and b > a:
         a, b = b, a
     answer = {"+": a + b, "-": a - b, "*": a * b}[sign]
-    word = {"+": "(plus|and|+)", "-": "(minus|-)", "*": "(times|multiplied by|*)"}[sign]
+    word = {"+": "(plus|+)", "-": "(minus|-)", "*": "(times|multiplied by|*)"}[sign]
     asks = tuple(
         ask.replace("{op}", word)
         for ask in (
@@ -168,8 +191,11 @@ def _arithmetic(rng: random.Random) -> tuple[str, str, str, str]:
             "{a} {op} {b}(| =| = ?|?| is| equals)",
             "(Add up|Work out|Tell me|Solve|I need|Do you know|Quick:) {a} {op} {b}(.|?|, please)",
             "(And|So|Now|OK,) (what is |)(the result of |){a} {op} {b}?",
+            "{a} {op} {b}, (what is that|how much is that|what comes out|what do I get)?", "(What|How much) do (you|I|we) get (for|from|with) {a} {op} {b}?",
+            "(Can you|Could you|Please) (work out|compute|solve|tell me) {a} {op} {b}(?|.| for me.)", "(The result|The value|The answer) of {a} {op} {b}(?| is what?|, please.)",
         )
-    )
+    )  # fmt: skip
+    asks += _STORIES[sign]
     slots = {"a": a, "b": b, "s": sign, "r": answer}
     said = fill(
         rng,
@@ -194,7 +220,8 @@ def _compare(rng: random.Random) -> tuple[str, str, str, str]:
 
 
 def _words_task(rng: random.Random) -> tuple[str, str, str, str]:
-    items = [v.word(rng) for _ in range(rng.randint(2, 5))]
+    common = rng.random() < 0.75
+    items = [rng.choice(v.NOUNS) if common else v.word(rng) for _ in range(rng.randint(2, 5))]
     listed = ", ".join(items)
     kind = rng.randrange(8)
     if kind == 0:
@@ -268,40 +295,71 @@ def memory(conv: Conversation) -> None:
 
 
 _CONTEXT = (
-    "(Answer from|Use|Read) (the|this) (text|note|context): {t} (Question|Q): {q}", "{t}\n\n{q}", "Context: {t}\n\nQuestion: {q}",
-    "(Here is|This is) a (note|text): {t} {q}",
+    "(Answer from|Use|Read) (the|this) (text|note|context): {t} (Question|Q): {q}", "{t}\n\n{q}", "{t}\n{q}", "{t} {q}", "Context: {t}\n\nQuestion: {q}",
+    "(Here is|This is) a (note|text): {t} {q}", "(Note|Notes|Facts|Passage|Known|Given): {t}\n(\n|)(Question: |Q: |){q}", "{q}\n\n{t}", "{q} (Look in|It is in|The answer is in) this (note|list|text): {t}",
+    "(I was told|Somebody wrote|The report says) this: {t}\n{q}", "<text>{t}</text>\n{q}", "(According to|Going by) the (text|notes) below, answer: {q}\n{t}",
 )  # fmt: skip
 _NOTES = (
-    ("The {n} (costs|is for|is sold for) {x} (euros|dollars)", "(How much is|What is the price of|What does) the {n}( cost|)?", v.integer),
-    ("The {n} is (in|at|kept in) {x}", "Where is the {n}?", v.place), ("{x} (owns|has|bought) the {n}", "Who (owns|has|bought) the {n}?", v.person),
-    ("The {n} (opens|starts|begins) at {x}", "When does the {n} (open|start|begin)?", v.clock), ("The number of the {n} is {x}", "(What is|Tell me) the number of the {n}.", v.code),
-    ("The {n} (is|has the color|was painted) {x}", "What color is the {n}?", lambda r: r.choice(v.COLORS)),
+    ("The {n} (costs|is sold for) {x} (euros|dollars)", "(How much is|What is the price of) the {n}?|What does the {n} cost?", v.integer),
+    ("The {n} is (in|at|kept in) {x}", "Where is the {n}?|Where can (I|we) find the {n}?|Tell me where the {n} is.", v.place),
+    ("{x} (owns|has|bought) the {n}", "Who (owns|has|bought) the {n}?|Whose is the {n}?", v.person),
+    ("The {n} (opens|starts|begins) at {x}", "When does the {n} (open|start|begin)?|At what time does the {n} (open|start)?", v.clock),
+    ("The number of the {n} is {x}", "(What is|Tell me) the number of the {n}.|Which number has the {n}?", v.code),
+    ("The {n} (is|has the color|was painted) {x}", "(What|Which) colo(u|)r (is|has) the {n}?", lambda r: r.choice(v.COLORS)),
+    ("The {n} (weighs|has a weight of) {x} (kilos|kg)", "How heavy is the {n}?|What does the {n} weigh?", v.integer),
+    ("The {n} (belongs to|was made by|comes from) {x}", "(Who made|Where does) the {n}( come from|)?|Where is the {n} from?", v.person),
+    ("The {n} is {x} years old", "How old is the {n}?|Tell me the age of the {n}.", lambda r: r.randint(1, 900)),
+    ("The {n} is (made|full) of {x}", "What is the {n} (made|full) of?|What is in the {n}?", lambda r: r.choice((*v.FOODS, *v.NOUNS))),
+    ("There are {x} {n}s", "How many {n}s are there?|Tell me the number of {n}s.", v.integer),
 )  # fmt: skip
+
+
+def note(rng: random.Random) -> tuple[str, list[str]]:
+    """One sentence that says something of a thing, and what it says."""
+    template, _, make = rng.choice(_NOTES)
+    value = make(rng)
+    said = fill(rng, template, {"n": rng.choice(v.NOUNS), "x": value})
+    return sentence(said) + ".", [str(value)]
 
 
 def reading(conv: Conversation) -> None:
-    """A question about a short text."""
+    """A question about a short text, often one of several things of which the same is said."""
     rng = conv.rng
     while True:
-        nouns = rng.sample(v.NOUNS, rng.randint(1, 4))
-        notes = [(n, rng.choice(_NOTES)) for n in nouns]
+        nouns = rng.sample(v.NOUNS, rng.randint(1, 6))
+        alike = rng.sample(_NOTES, rng.choice((1, 2, len(_NOTES))))
+        notes = [(n, rng.choice(alike)) for n in nouns]
         values = [note[2](rng) for _, note in notes]
         if conv.split.allows("reading", *nouns):
             break
-    text = " ".join(
-        fill(rng, note[0], {"n": n, "x": x}) + "."
+    told = [
+        sentence(fill(rng, note[0], {"n": n, "x": x})) + "."
         for (n, note), x in zip(notes, values, strict=True)
-    )
+    ]
     i = rng.randrange(len(notes))
-    question = fill(rng, notes[i][1][1], {"n": notes[i][0]})
-    conv.user(fill(rng, _CONTEXT, {"t": text, "q": question}))
+    asked = fill(rng, rng.choice(_questions(notes[i][1][1])), {"n": notes[i][0]})
+    text = " ".join(told)
+    if rng.random() < 0.2:
+        text = rng.choice(("\n".join(told), "\n" + "\n".join(f"- {each}" for each in told)))
+    conv.user(fill(rng, _CONTEXT, {"t": text, "q": asked}))
     value = str(values[i])
-    answer = fill(rng, ("{x}", "{x}.", "(It is|The answer is) {x}."), {"x": value})
-    conv.answer(
-        answer,
-        think(rng, conv, ("The text says {x}.", "(I find|There is) it in the text: {x}."), x=value),
-        facts=[value],
+    answer = fill(
+        rng, ("{x}", "{x}.", "(It is|The answer is) {x}.", "{s}"), {"x": value, "s": told[i]}
     )
+    thoughts = ("{s}", "(The text says|It says|I find): {s}", "It is in the text: {s}")
+    conv.answer(answer, think(rng, conv, thoughts, s=told[i]), facts=[value])
+
+
+def _questions(text: str) -> list[str]:
+    """The alternatives of a note's question; each may hold groups of its own."""
+    found, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "|" and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return found
 
 
 def question(conv: Conversation) -> None:
@@ -309,7 +367,7 @@ def question(conv: Conversation) -> None:
     rng = conv.rng
     while True:
         ask, said, answer, key = rng.choices(
-            (_fact, _arithmetic, _compare, _words_task), (4, 6, 1, 4)
+            (_fact, _arithmetic, _compare, _words_task), (5, 8, 1, 3)
         )[0](rng)
         if conv.split.allows("question", ask.split(":")[0], key):
             break

@@ -8,21 +8,29 @@ from collections.abc import Iterator
 import numpy as np
 from tokenizers import Tokenizer
 
-from . import agents, chat, coding, frameworks, open_ended, tool_use
+from . import agents, chat, coding, frameworks, open_ended, tool_use, typed
 from .conversation import Conversation, Split, tokenise
 from .tool_specs import distractors, shuffled_specs, spec
 
 EPISODES = {
-    **tool_use.EPISODES, "coding": coding.coding, **chat.EPISODES, **open_ended.EPISODES, **frameworks.EPISODES, **agents.EPISODES,
+    **tool_use.EPISODES, "coding": coding.coding, **chat.EPISODES, **open_ended.EPISODES, **frameworks.EPISODES, **agents.EPISODES, **typed.EPISODES,
 }  # fmt: skip
 _WEIGHTS = {
-    "single": 21, "parallel": 9, "chained": 6, "missing": 3.5, "error": 3, "coding": 19,
-    "greeting": 4, "question": 14, "memory": 2, "reading": 8, "structured": 6, "made_up": 2,
+    "single": 22, "parallel": 13, "chained": 6, "missing": 6, "error": 3, "coding": 21,
+    "greeting": 4, "question": 18, "memory": 2, "reading": 11, "structured": 6, "made_up": 2,
     "story": 2.5, "poem": 2, "listing": 3, "pick": 1.5,
-    "supervisor": 1.5, "handoff": 1.5, "plan": 1.5, "react": 1.5, "observation": 1.5, "final_tool": 1.5, "todo": 1, "crew": 2, "summary": 1,
+    "supervisor": 1.5, "handoff": 1.5, "plan": 1.5, "react": 1.5, "observation": 2.5, "final_tool": 1.5, "todo": 1, "crew": 3, "summary": 1,
     "triage": 2, "handed_over": 2, "sub_agent": 2.5, "typed_final": 2.5, "observed": 2.5, "build_on": 2,
+    "schema_final": 4, "typed_text": 2.5, "shaped": 4.5,
 }  # fmt: skip
-_ALONE = {"react", "supervisor", "final_tool", *agents.EPISODES}  # these bring their own frame
+_ALONE = {
+    "react",
+    "supervisor",
+    "final_tool",
+    *agents.EPISODES,
+    "schema_final",
+    "typed_text",
+}  # these bring their own frame
 _WORDY_SHARE = 0.12  # of documents with tools: descriptions as long as a manual
 CHUNK = 64  # documents are padded to whole chunks of the delta rule
 SHORT_ROW, LONG_ROW = 2048, 8192

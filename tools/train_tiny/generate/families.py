@@ -41,22 +41,24 @@ class Family:
             Param(names[slot], dict(s.schema), s.make, required=not s.optional)
             for slot, s in self.slots.items()
         ]
-        return Tool(self._name(rng), expand(rng, self.description), params), names
+        opaque = rng.random() < 0.14
+        name = tool_name(rng)[0] if opaque else self._name(rng)
+        return Tool(name, expand(rng, self.description), params, opaque=opaque), names
 
     def _name(self, rng: random.Random) -> str:
-        """One of the names, often changed; the description keeps the meaning."""
+        """One of the names, often changed."""
         name = rng.choice(self.names.split("|"))
         roll = rng.random()
-        if roll < 0.12:
+        if roll < 0.14:
             return f"{name}_{rng.choice(('tool', 'fn', 'service', 'helper', 'v2', 'now', v.word(rng)))}"
-        if roll < 0.22:
+        if roll < 0.26:
             return f"{rng.choice(('do', 'get', 'my', 'the', 'run', v.word(rng)))}_{name}"
-        if roll < 0.30:
+        if roll < 0.35:
             return "_".join(reversed(name.split("_"))) if "_" in name else name + "er"
-        if roll < 0.36:
+        if roll < 0.42:
             first, *others = name.split("_")
             return first + "".join(part.capitalize() for part in others)
-        return tool_name(rng)[0] if roll < 0.50 else name
+        return name
 
 
 def one_of(*options: str) -> Maker:
@@ -167,7 +169,7 @@ FAMILIES: tuple[Family, ...] = (
         "add_numbers|sum_two|addition|plus|adder|add_two|compute_sum",
         "(Add|Sum) two (numbers|integers).",
         {"a": whole("a|x|first|left|n1", v.integer), "b": whole("b|y|second|right|n2", v.integer)},
-        ("(Add|Sum) {a} and {b}( with the tool|).", "What('s|) is {a} plus {b}?", "(Compute|Calculate) {a} + {b}.", "How much is {a} + {b}?",
+        ("(Add|Sum) {a} and {b}( with the tool|).", "(What's|What is) {a} plus {b}?", "(Compute|Calculate) {a} + {b}.", "How much is {a} + {b}?",
          "Use the (adder|tool) (for|on) {a} and {b}."),
         ("{sum}", '{"sum": {sum}}', "{sum}.0"), ("{a} + {b} = {sum}.", "The sum is {sum}.", "It is {sum}.", "{a} plus {b} is {sum}."),
         {"sum": v.integer}),
@@ -192,7 +194,7 @@ FAMILIES: tuple[Family, ...] = (
         {"order": text("order_id|id|order|order_number|reference", v.code)},
         ("(Where is|What about) (my |the |)order {order}?", "(Check|Look up|Track|Find) (order|package|parcel) {order}.", "(What is|What's) the status of {order}?", "Status of order {q:order}?"),
         ("{state}", '{"id": "{order}", "status": "{state}"}', "Order {order}: {state}"), ("(Order|Your order) {order} is {state}.", "The status of {order} is {state}."),
-        {"state": one_of("shipped", "delivered", "pending", "lost", "packed", "cancelled", "on its way", "returned")}),
+        {"state": lambda r: r.choice(("shipped", "delivered", "pending", "lost", "packed", "cancelled", "on its way", "returned", f"in {v.place(r)}", f"{v.place(r)} {r.choice(v.NOUNS)}", f"the {r.choice(v.NOUNS)} of {v.place(r)}"))}),
     Family(
         "set_light|control_light|lights|light_switch|switch_lamp", "(Control|Switch) the (lights|lamp) of a room.",
         {"room": text("room|zone|area", one_of("kitchen", "bedroom", "office", "hall", "garage", "bathroom", "garden", "cellar")),

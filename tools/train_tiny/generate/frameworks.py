@@ -353,8 +353,11 @@ def todo(conv: Conversation) -> None:
     )
 
 
+_CREW_SYSTEM = (
+    "You are ({who}|{topic}|(a|the) {topic} (helper|clerk|expert)). (You (work|help|live) (at|for|in) {firm}.|You (know|love|like) {topic}.|{rule}.)\nYour personal goal is: {goal}",
+)
 _CREW = (
-    "Current Task: {q}\n\n(This is the expected criteria for your final answer|Expected output): {e}\n(You MUST return the actual complete content as the final answer, not a summary.|Return only the answer.)\n\nBegin! (Use the tools available and give your best Final Answer.|This is important.)",
+    "Current Task: {q}\n\n(This is the expected criteria for your final answer|Expected output): {e}\n((y|Y)ou MUST return the actual complete content as the final answer, not a summary.|Return only the answer.)(|\n\nBegin! (Use the tools available and give your best Final Answer.|This is important.))",
     "(Task|Your task): {q}\n(Expected output|Output): {e}",
     "<task>{q}</task>\n<output>{e}</output>",
     "# Task\n{q}\n\n# Output\n{e}",
@@ -364,6 +367,8 @@ _CREW = (
 def crew(conv: Conversation) -> None:
     """A task with an expected output, wrapped in a framework's own words."""
     rng = conv.rng
+    if not conv.messages and rng.random() < 0.6:
+        conv.messages.append({"role": "system", "content": fill(rng, _CREW_SYSTEM, _system_slots(rng))})  # fmt: skip
     r: Request = tool_use.request(rng, conv)
     tool_use.offer(rng, conv, r)
     conv.user(

@@ -19,11 +19,13 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Property:
-    """`asks` are questions, `knows` is what somebody who can answer them knows."""
+    """`asks` are questions, `indirect` the same inside a sentence, `knows` is what somebody who can
+    answer them knows."""
 
     name: str
     tools: str
     asks: str
+    indirect: str
     knows: str
     results: str
     make: Maker
@@ -34,17 +36,21 @@ def _count(rng: random.Random) -> int:
 
 
 _PROPERTIES = (
-    Property("price", "price|cost|rate", "(How much is {t}|What does {t} cost|What is the price of {t})", "(the prices|what things cost|prices)", "({x} euros|{x} dollars|EUR {x}|{x})", _count),
-    Property("stock", "stock|count|quantity|number", "(How many {t} are (there|left|in stock)|How many {t} do we have|What is the stock of {t})", "(the stock|how much is left|what is in the store)", "({x}|{x} pieces|{x} in stock|{x} left)", _count),
-    Property("place", "place|location|position", "(Where is {t}|Where can I find {t}|Where do I look for {t})", "(where things are|all places|the locations)", "({x}|in {x}|at {x})", v.place),
-    Property("owner", "owner|holder|user", "(Who owns {t}|Whose is {t}|Who is the owner of {t}|Who has {t})", "(who owns what|the owners)", "({x}|owned by {x})", v.person),
-    Property("age", "age|years", "(How old is {t}|What is the age of {t})", "(how old things are|ages)", "({x} years|{x})", _count),
-    Property("length", "length|size|height", "(How (long|tall|high) is {t}|What is the (length|height|size) of {t})", "(sizes|how large things are|all measures)", "({x} metres|{x} m|{x} cm|{x})", _count),
-    Property("weight", "weight|mass|load", "(How heavy is {t}|How much does {t} weigh|What is the weight of {t})", "(weights|how heavy things are)", "({x} kilos|{x} kg|{x})", _count),
-    Property("state", "state|status|condition", "(What is the (state|status) of {t}|How is {t} doing|Is {t} (ready|done|fine))", "(the state of everything|how things stand)", "({x}|it is {x}|status: {x})", lambda r: r.choice(v.ADJECTIVES)),
-    Property("time", "time|start|opening|schedule", "(When does {t} (start|open|begin|leave|close|arrive)|At what time does {t} (start|open|leave))", "(the schedule|all times|when things start)", "({x}|at {x}|starts at {x})", v.clock),
-    Property("contact", "phone|contact|email", "(How do I reach {t}|What is the (phone number|contact|address) of {t})", "(phone numbers|how to reach people|contacts)", "({x}|call {x})", v.code),
+    Property("price", "price|cost|rate", "(How much is {t}|What does {t} cost|What is the price of {t})", "(how much {t} is|what {t} costs|what one pays for {t})", "(the prices|what things cost|prices)", "({x} euros|{x} dollars|EUR {x}|{x})", _count),
+    Property("stock", "stock|count|quantity|number", "(How many {t} are (there|left|in stock)|How many {t} do we have|What is the stock of {t})", "(how many {t} are (there|left)|how many {t} we have|whether we have enough {t})", "(the stock|how much is left|what is in the store)", "({x}|{x} pieces|{x} in stock|{x} left)", _count),
+    Property("place", "place|location|position", "(Where is {t}|Where can I find {t}|Where do I look for {t})", "(where {t} is|where to find {t}|where {t} has gone)", "(where things are|all places|the locations)", "({x}|in {x}|at {x})", v.place),
+    Property("owner", "owner|holder|user", "(Who owns {t}|Whose is {t}|Who is the owner of {t}|Who has {t})", "(who owns {t}|whose {t} is|who has {t}|who got {t})", "(who owns what|the owners)", "({x}|owned by {x})", v.person),
+    Property("age", "age|years", "(How old is {t}|What is the age of {t})", "(how old {t} is|the age of {t})", "(how old things are|ages)", "({x} years|{x})", _count),
+    Property("length", "length|size|height", "(How (long|tall|high) is {t}|What is the (length|height|size) of {t})", "(how (long|tall|high|large) {t} is|what size {t} has)", "(sizes|how large things are|all measures)", "({x} metres|{x} m|{x} cm|{x})", _count),
+    Property("weight", "weight|mass|load", "(How heavy is {t}|How much does {t} weigh|What is the weight of {t})", "(how heavy {t} is|how much {t} weighs|what {t} weighs)", "(weights|how heavy things are)", "({x} kilos|{x} kg|{x})", _count),
+    Property("state", "state|status|condition", "(What is the (state|status) of {t}|How is {t} doing|Is {t} (ready|done|fine))", "(how {t} is doing|what has become of {t}|whether {t} is (ready|done|fine)|how things stand with {t})", "(the state of everything|how things stand)", "({x}|it is {x}|status: {x})", lambda r: r.choice(v.ADJECTIVES)),
+    Property("warmth", "temperature|warmth|degrees", "(How (cold|hot|warm) is {t}|What is the temperature of {t}|Is {t} (cold|warm|hot))", "(how (cold|hot|warm) {t} is|whether {t} is (too |)(cold|hot|warm))", "(temperatures|how warm things are)", "({x} degrees|{x} C|{x}|it has {x} degrees)", lambda r: r.randint(-20, 99)),
+    Property("colour", "color|colour|paint", "(What colo(u|)r (is|has) {t}|Which colo(u|)r is {t})", "(what colo(u|)r {t} (is|has)|the colo(u|)r of {t})", "(the colours of things|colours)", "({x}|it is {x}|painted {x})", lambda r: r.choice(v.COLORS)),
+    Property("maker", "maker|author|origin", "(Who (made|wrote|built) {t}|Who is the (maker|author) of {t})", "(who (made|wrote|built) {t}|whom we owe {t} to)", "(who made what|the makers|authors)", "({x}|made by {x}|by {x})", v.person),
+    Property("time", "time|start|opening|schedule", "(When does {t} (start|open|begin|leave|close|arrive)|At what time does {t} (start|open|leave))", "(when {t} (starts|opens|begins|leaves|closes|arrives)|at what time {t} (starts|opens|leaves))", "(the schedule|all times|when things start)", "({x}|at {x}|starts at {x})", v.clock),
+    Property("contact", "phone|contact|email", "(How do I reach {t}|What is the (phone number|contact|address) of {t})", "(how to reach {t}|how I get hold of {t}|whom to call about {t})", "(phone numbers|how to reach people|contacts)", "({x}|call {x})", v.code),
 )  # fmt: skip
+_MEASURES = "boxes bags bottles pieces crates bunches jars rows packs".split()
 _NAMES = ("{p}_of", "get_{p}", "{k}_{p}", "find_{k}", "look_up_{p}", "{p}_lookup", "{k}_info", "check_{p}", "{k}_{p}_service", "show_{k}", "fetch_{k}_{p}", "{p}")  # fmt: skip
 _DESCRIPTIONS = (
     "(Look up|Get|Find|Tell|Return) the {p} of (a|one|the) {k}.", "{a}?", "{a} (is|can be) (looked up|answered) (here|with this).",
@@ -52,6 +58,14 @@ _DESCRIPTIONS = (
 )  # fmt: skip
 _HINTS = (
     "", "", "", " (Look it up.|Please look it up.|Use the tool.|With the tool, please.|Use {n}.|Please check.|Thanks!|Tell me.)",
+)  # fmt: skip
+_LEADS = "(I'd like to know|I want to know|I need to know|I would love to know|I wonder|Tell me|Can you tell me|Could you (check|find out|tell me)|Find out|Check|Let me know|Do you (happen to |)know|Any idea|Somebody asks|Please (check|find out|say)|We have to know|Look up|It would help to know)"
+_AFTER = (
+    "", "", "", " (right now|now|today|at the moment|for me|, please|, will you|if you can|, thanks)",
+)  # fmt: skip
+_WHY = (
+    "(I'm|We're|I am) (in a hurry|at the desk|on the phone|new here)(.|, so:) ", "(Quick question|One question|A customer asks|Next one|Hello)(:|.) ",
+    "I (plan|make plans) for {w}. ", "(We|They) need it for the {w}. ", "(Sorry to bother you|Hi again)(,|.) ",
 )  # fmt: skip
 _SHORT = (
     "{p} of {t}", "{p} {v}?", "{t}: {p}?", "(the |){p} of {t}, please(.|)", "(need|want) the {p} of {t}", "(give me|tell me|get|I need|find) the {p} of {t}(.|)",
@@ -66,6 +80,7 @@ class Lookup:
 
     property: Property
     kind: str
+    word: str  # what the tool calls the property
     tool: Tool
     value: str | int  # which thing
     thing: str  # as people say it
@@ -94,7 +109,9 @@ def _thing(rng: random.Random, kind: str) -> tuple[str | int, str]:
     roll = rng.random()
     if roll < 0.25:
         number = rng.randint(1, rng.choice((99, 9999)))
-        return number, expand(rng, f"({kind}|{kind} number|the {kind}) {number}")
+        return number, expand(
+            rng, f"({kind} {number}|{kind} number {number}|the {kind} {number}|{number} {kind}s)"
+        )
     if roll < 0.45:
         code = v.code(rng)
         return code, expand(rng, f"({kind} {code}|the {kind} {code}|{code})")
@@ -105,32 +122,63 @@ def _thing(rng: random.Random, kind: str) -> tuple[str | int, str]:
     return name, expand(rng, f"({name}|{name}|the {kind} {name}|{kind} {name}|the {name})")
 
 
-def lookup(rng: random.Random) -> Lookup:
-    """A random one; whether it may be used is the caller's to ask."""
-    prop, kind = rng.choice(_PROPERTIES), rng.choice(_KINDS)
-    word = rng.choice(prop.tools.split("|"))
+def lookup(rng: random.Random, like: Lookup | None = None) -> Lookup:
+    """A random one, or one more of the same tool; whether it may be used is the caller's to ask."""
+    prop, kind = (
+        (like.property, like.kind) if like else (rng.choice(_PROPERTIES), rng.choice(_KINDS))
+    )
+    word = like.word if like else rng.choice(prop.tools.split("|"))
     value, thing = _thing(rng, kind)
+    while like and isinstance(value, str) != isinstance(like.value, str):
+        value, thing = _thing(rng, kind)
     if prop.name == "stock" and isinstance(value, str):
-        value = value if value.endswith("s") else value + "s"
-        thing = value
+        if rng.random() < 0.5:
+            thing = f"{rng.choice(_MEASURES)} of {value}"
+        else:
+            value = value if value.endswith("s") else value + "s"
+            thing = value
     slots: dict[str, Any] = {"p": word, "k": kind, "K": sentence(kind), "t": thing, "v": value}
     asked = sentence(fill(rng, prop.asks, {"t": thing}))
-    general = sentence(fill(rng, prop.asks, {"t": f"a {kind}"}))
-    name = fill(rng, _NAMES, slots)
-    param = expand(rng, f"({kind}|{kind}|item|name|thing|{kind}_id|id|what|which|key)")
-    schema = dict(INTEGER if isinstance(value, int) else STRING)
-    description = fill(rng, _DESCRIPTIONS, {**slots, "a": general})
-    tool = Tool(name, description, [Param(param, schema, lambda r: _thing(r, kind)[0])])
-    if rng.random() < 0.35:
-        ask = fill(rng, _SHORT, slots)
-    else:
-        ask = asked + rng.choice(("?", "?", "?", "")) + fill(rng, _HINTS, {"n": name})
+    tool = like.tool if like else _tool(rng, prop, slots)
     outcome = prop.make(rng)
     told = fill(rng, prop.results, {"x": outcome})
     result = _result(rng, told, show(outcome), show(value), word)
     says = {**slots, "r": told, "T": sentence(thing)}
     answers = [fill(rng, each, says) for each in _ANSWERS]
-    return Lookup(prop, kind, tool, value, thing, asked + "?", ask, outcome, result, answers)
+    ask = _ask(rng, prop, slots, asked, tool.name)
+    return Lookup(prop, kind, word, tool, value, thing, asked + "?", ask, outcome, result, answers)
+
+
+def _tool(rng: random.Random, prop: Property, slots: dict[str, Any]) -> Tool:
+    """Its name or its description says which property it knows: it can be told from others."""
+    kind, word = slots["k"], slots["p"]
+    general = sentence(fill(rng, prop.asks, {"t": f"a {kind}"}))
+    name = fill(rng, _NAMES, slots)
+    description = fill(rng, _DESCRIPTIONS, {**slots, "a": general})
+    if word not in name and word not in description:
+        description = description if general in description else general + "?"
+    param = expand(rng, f"({kind}|{kind}|item|name|thing|{kind}_id|id|what|which|key)")
+    schema = dict(INTEGER if isinstance(slots["v"], int) else STRING)
+    params = [Param(param, schema, lambda r: _thing(r, kind)[0])]
+    return Tool(name, description, params, opaque=word not in name)
+
+
+def _ask(rng: random.Random, prop: Property, slots: dict[str, Any], asked: str, name: str) -> str:
+    """What somebody writes: a question, the same inside a sentence, or a few words."""
+    style = rng.random()
+    if style < 0.30:
+        return fill(rng, _SHORT, slots)
+    if style < 0.65:
+        lead = expand(rng, _LEADS) + (":" if rng.random() < 0.05 else "")
+        text = f"{lead} {fill(rng, prop.indirect, slots)}{expand(rng, rng.choice(_AFTER))}"
+        end = rng.choice((".", ".", "?", ""))
+    else:
+        text = asked + expand(rng, rng.choice(_AFTER))
+        end = rng.choice(("?", "?", ""))
+    if rng.random() < 0.15:
+        text = fill(rng, _WHY, {"w": v.word(rng)}) + text
+    hint = fill(rng, _HINTS, {"n": name})
+    return text.replace(" ,", ",") + (end or "?" if hint else end) + hint
 
 
 def _result(rng: random.Random, told: str, outcome: str, value: str, word: str) -> str:

@@ -30,6 +30,7 @@ class Tool:
     params: list[Param] = field(default_factory=list)
     verb: str = ""  # what it does, in words
     noun: str = ""  # to what
+    opaque: bool = False  # the name says nothing: only its description does
 
     def signature(self) -> str:
         return self.name + "(" + ",".join(p.name for p in self.params) + ")"
@@ -57,7 +58,7 @@ def spec(rng: random.Random, tool: Tool) -> dict[str, Any]:
     elif style == 2:
         parameters["additionalProperties"] = False
     function: dict[str, Any] = {"name": tool.name}
-    if tool.description and rng.random() < 0.9:
+    if tool.description and (tool.opaque or rng.random() < 0.9):
         function["description"] = tool.description
     function["parameters"] = parameters
     if style == 3:
@@ -85,6 +86,7 @@ _ENUMS = (
     ["low", "medium", "high"], ["asc", "desc"], ["json", "csv", "xml"], ["small", "large"],
     ["open", "closed", "pending"], ["metric", "imperial"], ["celsius", "fahrenheit"],
     ["red", "green", "blue"], ["read", "write", "admin"], ["daily", "weekly", "monthly"],
+    ["up", "down"], ["north", "south", "east", "west"], ["on", "off", "auto"], ["fast", "slow"],
 )  # fmt: skip
 _STRING_NAMES = (
     "name title text query message label key value subject content note comment topic id item "

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import values as v
+from .asks import LEADS, TAILS, argument_phrase, argument_text, explicit_ask, plain_ask
 from .conversation import Conversation
 from .families import FAMILIES, Family
-from .lookups import lookup
+from .lookups import Lookup, lookup
 from .text import expand, fill, join_words, sentence, show, vary_case
 from .tool_specs import Tool, random_tool, spec
 
@@ -27,216 +28,11 @@ class Request:
     result: str
     answers: list[str]
     facts: list[str]
+    source: Lookup | None = None
 
     @property
     def call(self) -> Call:
         return self.tool.name, self.arguments
-
-
-# ---- wording of explicit requests ------------------------------------------------------------
-
-_WITH_ARGS = (
-    "(Call|Use|Run|Invoke|Execute|Try) (the tool |the function |the {name} tool: |){name} with {args}.",
-    "(Please |)(call|use|run|invoke) {name} with {args}(, please|| and tell me the result| and report back).",
-    "(Call|Run|Execute) {call}.", "(What does|What will) {call} (return|give|yield|say)?",
-    "(Can|Could|Would) you (call|run|use) {name} (with|for|on) {args}?",
-    "What (is|do you get for|comes out of) {call}? (Use|You may use|Please use) (the|that|your) (tool|function)(.| for it.| to find out.| for this.)",
-    "(Compute|Evaluate|Work out|Determine|Give me|Tell me|Find) {call}( with the tool| using the tool| by calling it|).",
-    "(Tell me the value of|I want the value of|The value of|The result of) {call}( is what I need|, please|). Use the function.",
-    "{call}", "{call}?", "{name}: {args}", "(I need|I want|Get me) (the result|the output|the value) of {call}.",
-    "Use the {name} (tool|function) (with|and set|where) {args}.", "(Apply|Run) {name} (to|on|with) {values}.",
-    "(Let|Have) {name} (run|work) (with|on) {args}.", "Make a call to {name}. (Arguments|Parameters|Inputs): {args}",
-    "Using the tool, {verb} the {noun} ({args}).", "(By means of|With) {name}, {verb} the {noun}: {args}.",
-    "I (would like|want) you to {verb} the {noun} with {args}.", "(Please |){verb} the {noun}: {args}.",
-    "(Could you |Can you |){verb} (a|the|my|this) {noun} (with|using|for) {args}?",
-    "{verb} {noun} {values}", "(Let's|We should|Time to) {verb} the {noun}; {args}.",
-)  # fmt: skip
-_WITHOUT_ARGS = (
-    "(Call|Use|Run|Invoke|Execute|Try) (the tool |the function |)({name}|{call})(.|, please.| and tell me what it says.)",
-    "What (does|will) {call} (return|give|say)?", "(Can|Could) you (call|run|use) {name}?",
-    "What (is|do you get from|comes out of) ({name}|{call})? (Use|You may use|Please use) (the|that|your) (tool|function)(.| for it.| to find out.)",
-    "(Tell me|Give me|I need|I want) the (value|result|output) of ({name}|{call})( with the tool|).",
-    "{call}", "{name}", "(Please |){verb} the {noun}.", "(Could you |Can you |){verb} (a|the|my) {noun}?",
-    "Using the tool, {verb} the {noun}.", "(Compute|Evaluate|Find) {call}( using the tool|).",
-)  # fmt: skip
-
-
-def python_value(rng: random.Random, value: Any) -> str:
-    if isinstance(value, str):
-        return rng.choice(("'{}'", '"{}"', '"{}"')).replace("{}", value)
-    return repr(value) if rng.random() < 0.5 else json.dumps(value, ensure_ascii=False)
-
-
-def argument_text(rng: random.Random, arguments: dict[str, Any]) -> str:
-    """Arguments in words, in one of many notations."""
-    style = rng.randrange(9)
-    if style == 0:
-        return json.dumps(arguments, ensure_ascii=False)
-    if style == 1:
-        return ", ".join(f"{k}={python_value(rng, x)}" for k, x in arguments.items())
-    if style == 2:
-        return ", ".join(f"{k} = {show(x)}" for k, x in arguments.items())
-    if style == 3:
-        return "; ".join(f"{k}: {show(x)}" for k, x in arguments.items())
-    if style == 4:
-        return join_words([f"{k} set to {python_value(rng, x)}" for k, x in arguments.items()])
-    if style == 5:
-        return join_words([f"{k.replace('_', ' ')} {show(x)}" for k, x in arguments.items()])
-    if style == 6:
-        return join_words(
-            [f"the {k.replace('_', ' ')} {python_value(rng, x)}" for k, x in arguments.items()]
-        )
-    if style == 7:
-        return join_words([f"{k} {show(x)}" for k, x in arguments.items()])
-    return join_words([f"{show(x)} as {k.replace('_', ' ')}" for k, x in arguments.items()])
-
-
-def call_text(rng: random.Random, name: str, arguments: dict[str, Any]) -> str:
-    """`name(1, 'x')` or `name(a=1, b='x')`; positional only when the order says it all."""
-    if rng.random() < 0.6:
-        inner = ", ".join(python_value(rng, x) for x in arguments.values())
-    else:
-        inner = ", ".join(f"{k}={python_value(rng, x)}" for k, x in arguments.items())
-    return f"{name}({inner})"
-
-
-def explicit_ask(rng: random.Random, tool: Tool, arguments: dict[str, Any]) -> str:
-    words = tool.name.replace("-", "_").split("_")
-    text = fill(rng, _WITH_ARGS if arguments else _WITHOUT_ARGS, {
-        "name": tool.name, "args": argument_text(rng, arguments) if arguments else "",
-        "call": call_text(rng, tool.name, arguments), "verb": words[0],
-        "noun": " ".join(words[1:]) or "value",
-        "values": join_words([show(x) for x in arguments.values()] or [""]),
-    })  # fmt: skip
-    return text if text.startswith(tool.name) else sentence(text)
-
-
-# ---- requests in plain words -------------------------------------------------------------------
-
-_PLAIN = (
-    "{lead}{verb} (the |a |my |our |this |that |)({noun}|{noun}|) {parts}{tail}", "{lead}{verb} {parts}{tail}",
-    "(What's|What is|How is|How's|Tell me|Show me|Find out|Check|Do you know|I'd like to know|I wonder about|Any news on|Let me know) the {noun} {parts}{tail}",
-    "{noun} {parts}{tail}", "(A|One|Another|The) {noun} {parts}{tail}", "(I need|I want|I would like|Get me|We need|Give me|Bring me|I could use) (a|the|some|another) {noun} {parts}{tail}",
-    "I (have|must|need|want) to {verb} (the |a |my |){noun} {parts}{tail}", "{verb} {noun}, {parts}{tail}", "(Here is|This is) (what I need|a job|the next thing): {verb} (the |a |){noun} {parts}{tail}",
-    "(How|What) about (a|the|some) {noun} {parts}{tail}", "{parts}: {verb} (the |that |){noun}{tail}",
-    "(need|want|get me|gimme|looking for|still need) (a|the) {noun} {parts}", "{verb} {noun} {parts} (pls|plz|thx|asap|now|quickly)", "(can u|could u|pls|plz|hey, can you) {verb} (the |a |){noun} {parts}",
-    "(We're|We are|I'm|I am) (missing|short of|waiting for|looking for) (a|the) {noun} {parts}{tail}", "(There should be|Time for|Next up:|To do:|Your job:|One more thing:) (a|the) {noun} {parts}{tail}", "(Mind|Would you mind|Any chance of) {verb}ing (the|a|my) {noun} {parts}?",
-    "{noun}! {parts}", "{parts} ({verb} {noun})", "(My|The) {noun}: {parts}. {verb} it(.|, please.|!)", "(Ok|Right|So|Well), (next|then|now)( we|) {verb} {parts}{tail}",
-)  # fmt: skip
-_ONE_VALUE = (  # the only argument stands before the noun
-    "{lead}{verb} (a|the|one|some) {value} {noun}{tail}",
-    "(Using|With|By means of) the tool, {verb} (a|the) {value} {noun}{tail}",
-    "(I need|I want|Give me|Get me|Make me) (a|the|one) {value} {noun}{tail}",
-)
-_LEADS = (
-    "",
-    "",
-    "",
-    "Please ",
-    "Could you ",
-    "Can you ",
-    "Would you ",
-    "I'd like you to ",
-    "I want you to ",
-    "Somebody should ",
-    "Could somebody ",
-    "We have to ",
-    "Let's ",
-    "Go and ",
-    "Kindly ",
-    "You should ",
-    "Now ",
-    "Then ",
-)
-_TAILS = (
-    ".", ".", "", "?", ", please.", ", thanks.", " for me.", " for me, will you?", " right now.", " if you can.", " at once.", " today.", "!", " - thanks", ", will you?", " (please)",
-)  # fmt: skip
-_ASIDES = (
-    " That would help.", " Any idea?", " You have a tool for that.", " Use what you have.", " The tool is {name}.", " Please go by the tool, not by guessing.", " It is urgent.", " Take your time.",
-    " Tell me what comes out.", " Use the tool for it, don't guess.", " {name} does that.", " I can't do it myself.", " Do it with {name}.", " Tools are allowed.", " Run it and see.", " Thanks in advance!",
-)  # fmt: skip
-_PREPOSITIONS = (
-    "to",
-    "at",
-    "for",
-    "with",
-    "in",
-    "on",
-    "from",
-    "of",
-    "by",
-    "as",
-    "under",
-    "about",
-    "called",
-    "named",
-)
-
-
-def argument_phrase(rng: random.Random, name: str, value: Any, alone: bool) -> str:
-    """One argument inside a sentence; without its name only where its type is `alone`."""
-    word, preposition = name.replace("_", " "), rng.choice(_PREPOSITIONS)
-    if isinstance(value, str):
-        shown = rng.choice(("{}", "{}", "'{}'", '"{}"', "“{}”")).replace("{}", value)
-        named = (
-            f"{word} {shown}",
-            f"{preposition} {word} {shown}",
-            f"{preposition} the {word} {shown}",
-            f"({word}: {shown})",
-            f"{word} = {shown}",
-        )
-        return rng.choice(
-            (f"{preposition} {shown}", f"{preposition} {shown}", shown, *named) if alone else named
-        )
-    shown = show(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        named = (
-            f"{shown} {word}",
-            f"{word} {shown}",
-            f"{preposition} {shown} {word}",
-            f"{preposition} {word} {shown}",
-            f"with a {word} of {shown}",
-            f"{word} = {shown}",
-        )
-        return rng.choice(
-            (f"{preposition} {shown}", shown, f"{preposition} {shown} {word}", *named)
-            if alone
-            else named
-        )
-    return rng.choice(
-        (
-            f"{word} {shown}",
-            f"with {word} {shown}",
-            f"{word} set to {shown}",
-            f"and {word} = {shown}",
-            f"{word}: {shown}",
-        )
-    )
-
-
-def plain_ask(rng: random.Random, tool: Tool, arguments: dict[str, Any]) -> str:
-    """A request as people would put it: the tool's words somewhere, values in the sentence."""
-    words = tool.name.replace("-", "_").strip("_").split("_")
-    kinds = ["text" if isinstance(x, str) else "number" for x in arguments.values()]
-    phrases = [
-        argument_phrase(rng, k, x, kinds.count(kind) == 1)
-        for (k, x), kind in zip(arguments.items(), kinds, strict=True)
-    ]
-    if rng.random() < 0.2:
-        rng.shuffle(phrases)
-    parts = rng.choice((" ", " ", ", ", " and ")).join(phrases)
-    slots = {
-        "verb": tool.verb or words[0], "noun": tool.noun or " ".join(words[1:]) or words[0], "parts": parts,
-        "lead": rng.choice(_LEADS), "tail": rng.choice(_TAILS), "name": tool.name, "value": "".join(map(show, arguments.values())),
-    }  # fmt: skip
-    one_value = kinds == ["text"] and rng.random() < 0.25
-    text = (
-        " ".join(fill(rng, _ONE_VALUE if one_value else _PLAIN, slots).split())
-        .replace(" ,", ",")
-        .replace(" .", ".")
-        .replace(" ?", "?")
-    )
-    return sentence(text)
 
 
 # ---- requests --------------------------------------------------------------------------------
@@ -317,12 +113,24 @@ def lookup_request(rng: random.Random, conv: Conversation) -> Request:
         found = lookup(rng)
         if conv.split.allows("lookup", *found.key):
             break
-    return Request(found.tool, found.arguments, found.ask, found.result, found.answers, found.facts)
+    return _as_request(found)
+
+
+def _as_request(found: Lookup) -> Request:
+    return Request(
+        found.tool, found.arguments, found.ask, found.result, found.answers, found.facts, found
+    )
+
+
+_ASIDES = (
+    " That would help.", " Any idea?", " You have a tool for that.", " Use what you have.", " The tool is {name}.", " Please go by the tool, not by guessing.", " It is urgent.", " Take your time.",
+    " Tell me what comes out.", " Use the tool for it, don't guess.", " {name} does that.", " I can't do it myself.", " Do it with {name}.", " Tools are allowed.", " A call is fine.", " Tools may be used.", " Run it and see.", " Thanks in advance!",
+)  # fmt: skip
 
 
 def request(rng: random.Random, conv: Conversation) -> Request:
     makers = (family_request, generic_request, lookup_request)
-    made = rng.choices(makers, (40, 42, 18))[0](rng, conv)
+    made = rng.choices(makers, (38, 38, 24))[0](rng, conv)
     made.ask = vary_case(rng, made.ask)
     if rng.random() < 0.15:
         made.ask = made.ask.rstrip() + fill(rng, _ASIDES, {"name": made.tool.name})
@@ -420,9 +228,55 @@ _PARALLEL_THOUGHTS = (
 )  # fmt: skip
 
 
+def _one_sentence(rng: random.Random, conv: Conversation) -> tuple[str, list[Request]]:
+    """The same tool twice or three times, with what is common said once."""
+    count = rng.choices((2, 3), (4, 1))[0]
+    if rng.random() < 0.45:
+        first = lookup_request(rng, conv)
+        assert first.source
+        more = [lookup(rng, first.source) for _ in range(count - 1)]
+        requests = [first, *map(_as_request, more)]
+        things = [m.thing for m in (first.source, *more)]
+        slots: dict[str, Any] = {"p": first.source.word, "things": join_words(things), "apart": join_words([f"of {t}" for t in things])}  # fmt: skip
+        return fill(rng, _BOTH_OF, slots), requests
+    first = generic_request(rng, conv)
+    while not first.arguments:
+        first = generic_request(rng, conv)
+    requests = [first, *(_again(rng, first) for _ in range(count - 1))]
+    said = [
+        " ".join(argument_phrase(rng, k, x, alone=len(r.arguments) == 1) for k, x in r.arguments.items())
+        if rng.random() < 0.7 else argument_text(rng, r.arguments)
+        for r in requests
+    ]  # fmt: skip
+    words = first.tool.name.replace("-", "_").strip("_").split("_")
+    slots = {
+        "verb": first.tool.verb or words[0], "noun": first.tool.noun or words[-1], "name": first.tool.name, "lead": rng.choice(LEADS), "tail": rng.choice(TAILS),
+        "sets": rng.choice((" and ", " and ", "; ", ", then ", " and also ", ", and ")).join(said), "n": count,
+    }  # fmt: skip
+    return sentence(" ".join(fill(rng, _SETS, slots).split())), requests
+
+
+_BOTH_OF = (
+    "(What is|What's|Tell me|I need|Find|Look up|Check|Give me|I'd like to know) the {p} (of {things}|{apart})(.|?|, please.| for me.)",
+    "{p} of {things}(?|, please.|.|)",
+    "(The|Both|All) {p}s: {things}(.|, please.|?)",
+    "(I'd like|We need|Get me) the {p}s of {things}.",
+    "{things}: (what is|give me|I need) the {p} of each(?|.|, please.)",
+)
+_SETS = (
+    "{lead}{verb} (the |a |){noun} {sets}{tail}", "{lead}{verb} {sets}{tail}", "(Call|Use|Run) {name} {n} times: {sets}.", "(Call|Use|Run) {name} (with|for) {sets}{tail}",
+    "{name}: {sets}", "(I need|I want|Give me) the {noun} {sets}{tail}", "{verb} {noun}s: {sets}",
+)  # fmt: skip
+
+
 def parallel(conv: Conversation) -> None:
     """Two or three calls in one turn: the same tool again, or different ones."""
     rng = conv.rng
+    if rng.random() < 0.25:
+        text, requests = _one_sentence(rng, conv)
+        if not _repeats(requests):
+            _all_at_once(conv, vary_case(rng, text), requests)
+            return
     first = request(rng, conv)
     requests = [first]
     for _ in range(rng.choices((1, 2), (3, 1))[0]):
@@ -433,14 +287,23 @@ def parallel(conv: Conversation) -> None:
         else:
             other = _again(rng, first)
         requests.append(other)
-    if len({json.dumps(r.call, sort_keys=True) for r in requests}) < len(requests):
+    if _repeats(requests):
         parallel(conv)
         return
-    offer(rng, conv, *requests)
     asks = [requests[0].ask] + [rng.choice(_JOINS) + r.ask for r in requests[1:]]
     if rng.random() < 0.25:
         asks = [f"{i}. {r.ask}\n" for i, r in enumerate(requests, 1)]
-    conv.user("".join(asks))
+    _all_at_once(conv, "".join(asks), requests)
+
+
+def _repeats(requests: list[Request]) -> bool:
+    return len({json.dumps(r.call, sort_keys=True) for r in requests}) < len(requests)
+
+
+def _all_at_once(conv: Conversation, text: str, requests: list[Request]) -> None:
+    rng = conv.rng
+    offer(rng, conv, *requests)
+    conv.user(text)
     names = join_words([r.tool.name for r in requests])
     conv.call(
         *[r.call for r in requests], thought=think(rng, conv, _PARALLEL_THOUGHTS, names=names)
@@ -514,25 +377,40 @@ def chained(conv: Conversation) -> None:
 _MISSING = (
     "(I have no tool for that|I do not have a tool for this|No tool here can do that|That is not possible with my tools)( here|, sorry|).",
     "(Sorry, |)(I cannot do that|I can't do that): (there is no tool for it|the tool is missing|I lack the tool).",
-    "(The tool|The function) {name} (is not available|does not exist) here.",
-)  # fmt: skip
+)
+_MISSING_NAMED = ("(The tool|The function) {name} (is not available|does not exist) here.",)  # fmt: skip
+_UNLIKE_FAMILIES = ("age", "length", "weight", "colour")  # what no family is asked for
 _MISSING_THOUGHTS = (
-    "(There is no|I have no|I see no) tool (for this|that does this|called {name}).",
-    "{name} is not in the list. I say so.",
+    "(There is no|I have no|I see no) tool (for this|that does this|that fits).",
+    "(There is no tool called {name}.|{name} is not in the list. I say so.)",
 )
 
 
 def missing(conv: Conversation) -> None:
     """A request for a tool that is not there gets a plain answer."""
     rng = conv.rng
-    r = (generic_request if conv.tools or rng.random() < 0.75 else family_request)(rng, conv)
+    makers = (generic_request, lookup_request, family_request)
+    r = rng.choices(makers, (1, 0, 0) if conv.tools else (8, 5, 7))[0](rng, conv)
     conv.extra.setdefault("absent", set()).add(r.tool.name)
     if not conv.tools:
         for _ in range(rng.randint(1, 3)):
-            conv.offer(spec(rng, random_tool(rng)))
+            other = random_tool(rng) if rng.random() < 0.7 else _unrelated(rng, r)
+            if other.name != r.tool.name:
+                conv.offer(spec(rng, other))
     conv.user(r.ask)
-    text = fill(rng, _MISSING, {"name": r.tool.name})
-    conv.answer(text, think(rng, conv, _MISSING_THOUGHTS, name=r.tool.name), facts=[])
+    named = r.tool.name in r.ask
+    text = fill(rng, _MISSING + _MISSING_NAMED * named, {"name": r.tool.name})
+    thoughts = _MISSING_THOUGHTS if named else _MISSING_THOUGHTS[:1]
+    conv.answer(text, think(rng, conv, thoughts, name=r.tool.name), facts=[])
+
+
+def _unrelated(rng: random.Random, r: Request) -> Tool:
+    """A tool with a meaning, which is not what the request is about."""
+    while True:
+        other = lookup(rng)
+        about = other.property.name
+        if about != r.source.property.name if r.source else about in _UNLIKE_FAMILIES:
+            return other.tool
 
 
 _FINAL_ERRORS = (
