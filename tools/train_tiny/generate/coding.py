@@ -150,6 +150,8 @@ _TASKS = (
     "Code up {b:either} in {b:file}. (Behaviour|Behavior|Spec|Description): {says}.",
     "(Build|Develop|Program) a function {b:either} in {b:file} which {says}.",
     "Write a (Python |)function {b:either} that {says}. (Put|Save|Write|Place) it (into|in|to|under) {b:file}.", "(Write|Create|Make) (the |a |)function {b:either}; it {says}. (The file (is called|is|should be)|File:|Use the file) {b:file}.",
+    "Module: {b:file}. Name: {b:either}. Purpose: {says}.", "(Somebody|A colleague|Our customer) (needs|wants|is waiting for) {b:either} in {b:file}; it {says}.",
+    "{b:file} (has no|lacks|is missing) {b:either}. (What it does|Its job): {says}.",
     "Write {b:file}. (It|The file) (must|should|has to) (contain|define) {b:either}, a function that {says}.",
 )  # fmt: skip
 _TEST_HINTS = (
@@ -250,20 +252,21 @@ _PARAM_NAMES = {
 }  # fmt: skip
 
 
+_NAME_ENDS = "number numbers value values item items list text word words keys pairs of for in from to all it fn".split()  # fmt: skip
+
+
 def make_task(rng: random.Random, conv: Conversation) -> Task:
     makers, weights = zip(*_PROGRAMS, strict=True)
     while True:
         program = rng.choices(makers, weights)[0](rng)
         name = expand(rng, f"({program.names})")
         roll = rng.random()
-        if roll < 0.12:
+        if roll < 0.14:
             name = v.identifier(rng)
-        elif roll < 0.24:
-            name = (
-                f"{name}_{rng.choice(v.NOUNS)}"
-                if rng.random() < 0.5
-                else f"{rng.choice(v.VERBS)}_{name}"
-            )
+        elif roll < 0.34:
+            ending = rng.choice((rng.choice(v.NOUNS), rng.choice(_NAME_ENDS), v.pseudo_word(rng)))
+            start = rng.choice((*v.VERBS, "my", "the", "do"))
+            name = f"{name}_{ending}" if rng.random() < 0.6 else f"{start}_{name}"
         samples = [program.sample(rng) for _ in range(3)]
         plain = program.code(name, program.params)
         fails = any("Error: " in str(execute(plain, name, sample)) for sample in samples)

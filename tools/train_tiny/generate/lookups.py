@@ -110,7 +110,8 @@ def _thing(rng: random.Random, kind: str) -> tuple[str | int, str]:
     if roll < 0.25:
         number = rng.randint(1, rng.choice((99, 9999)))
         return number, expand(
-            rng, f"({kind} {number}|{kind} number {number}|the {kind} {number}|{number} {kind}s)"
+            rng,
+            f"({kind} {number}|(the |){kind} (number |){number}|the {kind} {number}|{number} {kind}s)",
         )
     if roll < 0.45:
         code = v.code(rng)
