@@ -336,45 +336,38 @@ def reading(conv: Conversation) -> None:
         sentence(fill(rng, note[0], {"n": n, "x": x})) + "."
         for (n, note), x in zip(notes, values, strict=True)
     ]
-    i = rng.randrange(len(notes))
-    asked = fill(rng, rng.choice(_questions(notes[i][1][1])), {"n": notes[i][0]})
     text = " ".join(told)
     if rng.random() < 0.2:
         text = rng.choice(("\n".join(told), "\n" + "\n".join(f"- {each}" for each in told)))
-    conv.user(fill(rng, _CONTEXT, {"t": text, "q": asked}))
-    value = str(values[i])
-    answer = fill(
-        rng, ("{x}", "{x}.", "(It is|The answer is) {x}.", "{s}"), {"x": value, "s": told[i]}
-    )
-    thoughts = ("{s}", "(The text says|It says|I find): {s}", "It is in the text: {s}")
-    conv.answer(answer, think(rng, conv, thoughts, s=told[i]), facts=[value])
+    for turn, i in enumerate(rng.sample(range(len(notes)), min(len(notes), _how_many(rng)))):
+        asked = fill(rng, f"({notes[i][1][1]})", {"n": notes[i][0]})
+        conv.user(asked if turn else fill(rng, _CONTEXT, {"t": text, "q": asked}))
+        slots = {"x": str(values[i]), "s": told[i]}
+        answer = fill(rng, ("{x}", "{x}.", "(It is|The answer is) {x}.", "{s}"), slots)
+        thoughts = ("{s}", "(The text says|It says|I find): {s}", "It is in the text: {s}")
+        conv.answer(answer, think(rng, conv, thoughts, s=told[i]), facts=[slots["x"]])
 
 
-def _questions(text: str) -> list[str]:
-    """The alternatives of a note's question; each may hold groups of its own."""
-    found, depth = [""], 0
-    for character in text:
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character == "|" and not depth:
-            found.append("")
-        else:
-            found[-1] += character
-    return found
+def _how_many(rng: random.Random) -> int:
+    """Questions in a row: each costs few tokens."""
+    return rng.choices((1, 2, 3, 5), (40, 25, 20, 15))[0]
 
 
 def question(conv: Conversation) -> None:
-    """A short question with a short answer."""
+    """Short questions with short answers."""
     rng = conv.rng
-    while True:
-        ask, said, answer, key = rng.choices(
-            (_fact, _arithmetic, _compare, _words_task), (5, 8, 1, 3)
-        )[0](rng)
-        if conv.split.allows("question", ask.split(":")[0], key):
-            break
-    if rng.random() < 0.12:
-        ask += expand(rng, " (Answer|Reply) (only with the answer|in one word|briefly|shortly).")
-    conv.user(vary_case(rng, ask))
-    conv.answer(said, think(rng, conv, DIRECT_THOUGHTS), facts=[answer])
+    makers, weights = (_fact, _arithmetic, _compare, _words_task), (5, 8, 1, 3)
+    for _ in range(_how_many(rng)):
+        while True:
+            ask, said, answer, key = rng.choices(makers, weights)[0](rng)
+            if conv.split.allows("question", ask.split(":")[0], key):
+                break
+        if rng.random() < 0.12:
+            ask += expand(
+                rng, " (Answer|Reply) (only with the answer|in one word|briefly|shortly)."
+            )
+        conv.user(vary_case(rng, ask))
+        conv.answer(said, think(rng, conv, DIRECT_THOUGHTS), facts=[answer])
 
 
 # ---- structured answers --------------------------------------------------------------------------
