@@ -160,6 +160,10 @@ def test_json_of_any_schema_is_valid_and_short() -> None:
         assert len(answer) < 500
         missing -= {word for word in words if word in str(schema)}
     assert not missing
+    for doc in asked("forced", 100):
+        ((name, arguments),) = calls_of(doc, len(doc.messages) - 1)
+        (tool,) = [t["function"] for t in doc.tools if t["function"]["name"] == name]
+        jsonschema.validate(arguments, tool["parameters"])
 
 
 def test_the_next_agent_sees_a_hand_off_that_it_does_not_learn() -> None:

@@ -43,8 +43,12 @@ class Tool:
 def spec(rng: random.Random, tool: Tool) -> dict[str, Any]:
     """The tool as frameworks send it: OpenAI's function form, with their small differences."""
     properties = {}
+    style = rng.randrange(6)
+    titled = style == 4 and rng.random() < 0.5
     for p in tool.params:
         schema = dict(p.schema)
+        if titled:
+            schema["title"] = p.name.replace("_", " ").title()
         if rng.random() < 0.4:
             schema["description"] = _describe(rng, p.name)
         properties[p.name] = schema
@@ -52,16 +56,17 @@ def spec(rng: random.Random, tool: Tool) -> dict[str, Any]:
     required = [p.name for p in tool.params if p.required]
     if required:
         parameters["required"] = required
-    style = rng.randrange(5)
     if style == 1:
         parameters = {"type": "object", **parameters}
-    elif style == 2:
+    elif style in (2, 4):
         parameters["additionalProperties"] = False
+    if titled:
+        parameters["title"] = f"{tool.name}_args"
     function: dict[str, Any] = {"name": tool.name}
     if tool.description and (tool.opaque or rng.random() < 0.9):
         function["description"] = tool.description
     function["parameters"] = parameters
-    if style == 3:
+    if style in (3, 4):
         function["strict"] = True
     return {"type": "function", "function": function}
 

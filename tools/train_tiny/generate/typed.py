@@ -338,4 +338,37 @@ def shaped(conv: Conversation) -> None:
     conv.answer(shown, think(rng, conv, ("(JSON is wanted|An object is wanted|It must be JSON)(, short|, nothing else|).",)), scored=False)  # fmt: skip
 
 
-EPISODES = {"schema_final": schema_final, "typed_text": typed_text, "shaped": shaped}
+_SUBMITS = "submit record save hand_in store send report register note_down put".split()
+_SUBMIT_ASKS = (
+    "{a} (Use|Call|Submit it with|Put it into|Give it to) {n}.", "{a}\n(The answer goes|Everything goes|It goes) through {n}.", "(Call|Use) {n}: {a}", "{a} ({n})", "{a}",
+)  # fmt: skip
+
+
+def forced(conv: Conversation) -> None:
+    """A call of the only tool there is, with values that nobody gave: short ones."""
+    rng = conv.rng
+    if conv.tools:
+        shaped(conv)
+        return
+    while True:
+        schema, value = _Schemas(rng).object(2)
+        name = rng.choice(_SUBMITS)
+        name = f"{name}_{rng.choice((*v.NOUNS, 'it', 'answer'))}" if rng.random() < 0.7 else name
+        if len(json.dumps(value)) < 400 and conv.split.allows("forced", name, json.dumps(schema)):
+            break
+    required = schema.get("required", ())
+    params = [Param(k, s, v.word, required=k in required) for k, s in schema["properties"].items()]
+    said = rng.choice((f"{name.replace('_', ' ').capitalize()}.", "", "(Hand|Send) in the (result|answer)."))  # fmt: skip
+    conv.offer(spec(rng, Tool(name, expand(rng, said), params)))
+    words = {"n": rng.choice((rng.choice(v.NOUNS), v.word(rng))), "w": v.phrase(rng), "verb": rng.choice(v.VERBS).replace("_", " ")}  # fmt: skip
+    conv.user(fill(rng, _SUBMIT_ASKS, {"a": fill(rng, _ASKS, words), "n": name}))
+    thought = think(rng, conv, ("(It goes into|I fill in|I call) {n}.",), n=name)
+    conv.call((name, value), thought=thought, scored=False)
+
+
+EPISODES = {
+    "forced": forced,
+    "schema_final": schema_final,
+    "typed_text": typed_text,
+    "shaped": shaped,
+}
