@@ -10,4 +10,4 @@ for name in final early; do
     split -b 15000000 "$work/$name.pt" "$out/$name.pt."
 done
 cp "$work/tokenizer.json" "$work/train.log" "$out/"
-timeout 150 python3 -m tools.train_tiny.evaluate "$work/final.pt" "$work/tokenizer.json" "$out/eval.json"
+timeout 150 python3 -m tools.train_tiny.evaluate "$work/final.pt" "$work/tokenizer.json" "$out/eval.json" --documents 32
