@@ -206,6 +206,17 @@ inline int not_hoisted(int value) {
     return value;
 }
 
+// The same pointer, known to point to device or pinned memory, or to shared memory: what the
+// compiler does not know it accesses in a slower way, and believes to overlap.
+template <class T>
+T* in_global(T* at) {
+    return at;
+}
+template <class T>
+T* in_shared(T* at) {
+    return at;
+}
+
 inline uint64_t nanoseconds() {
     return 0;
 }
@@ -320,6 +331,17 @@ OJ_DEVICE uint32_t load4(const void* at) {
 OJ_DEVICE int not_hoisted(int value) {
     asm volatile("" : "+r"(value));
     return value;
+}
+
+template <class T>
+OJ_DEVICE T* in_global(T* at) {
+    __builtin_assume(__isGlobal(at));
+    return at;
+}
+template <class T>
+OJ_DEVICE T* in_shared(T* at) {
+    __builtin_assume(__isShared(at));
+    return at;
 }
 
 OJ_DEVICE uint64_t nanoseconds() {

@@ -28,7 +28,7 @@ OJ_HD int delta_core_items(const Dims& d, const StepView& view) {
 
 // Pieces of rows, then strips of a run's channels.
 OJ_HD int delta_strips(const Dims& d) {
-    return (d.conv_channels() + 31) / 32;
+    return pieces_of_row(d.conv_channels());
 }
 OJ_HD int delta_out_items(const Dims& d, const StepView& view) {
     return view.n_rows * pieces_of_row(d.v_channels()) + view.n_runs * delta_strips(d);
