@@ -18,9 +18,10 @@ OJ_HD int64_t code_row_bytes(int cols) {
 // register is 4 columns of one row; halves are columns 0-15 and 16-31 of a step, so m16n8k16 can
 // use them too.
 OJ_HD int input_code(int row, int column) {
-    int lane = row % column_rows * 4 + column % 16 / 4;
-    int group = column / 64 * (max_step_rows / column_rows) + row / column_rows;
-    return (group * 32 + lane) * 16 + column % 64 / 32 * 8 + column % 32 / 16 * 4 + column % 4;
+    const auto r = static_cast<uint32_t>(row), k = static_cast<uint32_t>(column);
+    uint32_t lane = r % column_rows * 4 + k % 16 / 4;
+    uint32_t group = k / 64 * (max_step_rows / column_rows) + r / column_rows;
+    return static_cast<int>((group * 32 + lane) * 16 + k % 64 / 32 * 8 + k % 32 / 16 * 4 + k % 4);
 }
 
 // Where scales256 of a row's group, and scales32 and sums of a row's group, are: [group][row].
@@ -30,8 +31,9 @@ OJ_HD int input_scale(int row, int group) {
 
 // Where sums32 of a row's 32 columns is: [column / 256][row][column % 256 / 32].
 OJ_HD int input_sum32(int row, int column) {
-    return (column / super_group * max_step_rows + row) * (super_group / 32) +
-           column % super_group / 32;
+    const auto r = static_cast<uint32_t>(row), k = static_cast<uint32_t>(column);
+    return static_cast<int>((k / super_group * max_step_rows + r) * (super_group / 32) +
+                            k % super_group / 32);
 }
 
 }  // namespace oj::cuda

@@ -37,38 +37,53 @@ OJ_DEVICE const float* hidden_before(const Context& c, int r) {
                                   c.dims.n_embd);
 }
 
-// Input row r = [norm(embedding of token), norm(before)]; the stream starts at 0.
-OJ_DEVICE void join_row(const Context& c, const Grid& grid, const Phase& p, int r, int token,
-                        const float* before) {
-    int n = c.dims.n_embd;
-    float* x = c.scratch.x + static_cast<int64_t>(r) * n;
+// Input row r = [norm(embedding of token), norm(before)]; the stream starts at 0. The embedding's
+// blocks come from the host while `before` is worked on.
+OJ_DEVICE void join_row(const Context& c, const Phase& p, int r, int token, const float* before) {
+    constexpr int stride = block_warps * piece_columns;
+    constexpr int turns = (max_norm_columns + stride - 1) / stride;
+    const int n = c.dims.n_embd, begin = warp_index() * piece_columns;
+    auto count = [&](int k) { return n - k < piece_columns ? n - k : piece_columns; };
+    Embedding pieces[turns] = {};
+    OJ_UNROLL_ALL
+    for (int i = 0; i < turns; ++i) {
+        int k = begin + i * stride;
+        if (k < n) pieces[i] = load_embedding(c, token, k, count(k));
+    }
+    float* x = in_global(c.scratch.x) + static_cast<int64_t>(r) * n;
     for (int k = thread_index(); k < n; k += block_threads)
         x[k] = 0.0f;
-    auto emit = [&](int first, const float* v) {
-        write_input(c.scratch.input, p.forms, r, 2 * n, first, v);
+    const Input input = in_global(c.scratch.input);
+    const Forms forms = p.forms;
+    auto emit = [&](int first, int end, const float* v) {
+        write_input(input, forms, r, 2 * n, first, end, v);
     };
-    norm_row(
-        grid, n, c.dims.rms_eps, p.weight,
-        [&](float* row) {
-            for (int k = warp_index() * piece_columns; k < n; k += block_warps * piece_columns) {
-                load_embedding(c, grid, token, k, n - k < piece_columns ? n - k : piece_columns,
-                               row + k);
-            }
-        },
-        emit);
-    if (before == nullptr) {
+    if (before != nullptr) {
+        norm_row(
+            n, c.dims.rms_eps, p.weight2,
+            [&](float* row) {
+                RowPart part = {};
+                load_part(before, n, &part);
+                visit_strips(n, [&](int i, int k) { store_floats<4>(row + k, part.v[i]); });
+            },
+            [&](int first, const float* v) { emit(n + first, 2 * n, v); });
+    } else {
         const float zeros[lane_columns] = {};
-        for (int k = warp_index() * piece_columns; k < n; k += block_warps * piece_columns)
-            emit(n + k, zeros);
-        return;
+        for (int k = begin; k < n; k += stride)
+            emit(n + k, 2 * n, zeros);
     }
     norm_row(
-        grid, n, c.dims.rms_eps, p.weight2,
+        n, c.dims.rms_eps, p.weight,
         [&](float* row) {
-            for (int k = thread_index(); k < n; k += block_threads)
-                row[k] = before[k];
+            OJ_UNROLL(1)
+            for (int k = begin; k < n; k += stride) {
+                unpack_embedding(c, pieces[0], count(k), row + k);
+                OJ_UNROLL_ALL
+                for (int i = 1; i < turns; ++i)
+                    pieces[i - 1] = pieces[i];
+            }
         },
-        [&](int first, const float* v) { emit(n + first, v); });
+        [&](int first, const float* v) { emit(first, n, v); });
 }
 
 // n_embd is a multiple of 256 where the input is wanted in groups of 256: pieces of the two halves
@@ -76,7 +91,7 @@ OJ_DEVICE void join_row(const Context& c, const Grid& grid, const Phase& p, int 
 OJ_PHASE void phase_mtp_join(const Context& c, const Grid& grid, const Phase& p) {
     if (!p.draft_pass) {
         for (int r = grid.block; r < c.step.n_rows; r += grid.n_blocks)
-            join_row(c, grid, p, r, c.step.rows[r].token, hidden_before(c, r));
+            join_row(c, p, r, c.step.rows[r].token, hidden_before(c, r));
         return;
     }
     for (int r = grid.block; r < c.draft.n_rows; r += grid.n_blocks) {
@@ -87,14 +102,14 @@ OJ_PHASE void phase_mtp_join(const Context& c, const Grid& grid, const Phase& p)
         }
         if (start.position < 0) continue;
         rotate_row(c, r, start.position, thread_index(), block_threads);
-        join_row(c, grid, p, r, start.token, start.hidden);
+        join_row(c, p, r, start.token, start.hidden);
     }
 }
 
 OJ_PHASE void phase_draft_norm(const Context& c, const Grid& grid, const Phase& p) {
     for (int r = grid.block; r < c.draft.n_rows; r += grid.n_blocks) {
         float* hidden = c.scratch.draft_hidden + static_cast<int64_t>(r) * c.dims.n_embd;
-        norm_hidden(c, grid, p, r, hidden, r);
+        norm_hidden(c, p, r, hidden, r);
     }
 }
 

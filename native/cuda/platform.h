@@ -304,11 +304,10 @@ OJ_DEVICE void add_release(uint32_t* at, uint32_t value) {
 OJ_DEVICE void acquire_fence() {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
-OJ_DEVICE void spin_pause() {
-    __nanosleep(20);
-}
+OJ_DEVICE void spin_pause() {}  // a load of what the others write takes long enough
 // About so many times 20 ns.
 OJ_DEVICE void delay(uint32_t turns) {
+    OJ_UNROLL(1)
     for (uint32_t i = 0; i < turns; ++i)
         __nanosleep(20);
 }

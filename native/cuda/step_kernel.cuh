@@ -13,14 +13,28 @@
 
 namespace oj::cuda {
 
+// An entry of the schedule that the block visits; behind the last one, `entry` is n_entries or
+// more.
+struct Visit {
+    int entry;
+    SequenceEntry what;
+};
+
 // What a block keeps of the step in shared memory: nothing of it is in registers while a phase
 // runs.
 struct StepShared {
     Context context;
     Schedule schedule;
     Grid grid;
-    int entry;  // of the schedule, where the block is
-    Phase phase;
+    GridBarrier* barrier;
+    uint64_t* stamps;
+    uint32_t stress;
+    int32_t relaxed_polls;
+    int entry;     // of the schedule, where the block is
+    Phase phase;   // of that entry
+    Visit next;    // its next one,
+    Phase coming;  // the phase of that,
+    Visit later;   // and the one behind it
     Stream streams[block_warps];
 };
 
@@ -44,37 +58,93 @@ OJ_DEVICE void copy_to_shared(const T& from, T* to) {
         target[i] = source[i];
 }
 
+// Lane i's of 32 entries from `first` on, by one warp.
+OJ_DEVICE Visit candidate(const Schedule& s, int first) {
+    Visit mine = {first + lane_index(), {}};
+    if (mine.entry < s.n_entries) mine.what = in_global(s.sequence)[mine.entry];
+    return mine;
+}
+
+// The first of the entries from the lanes' candidates on at which this block has work, or the end.
+OJ_DEVICE void choose_visit(const Schedule& s, int block, Visit mine, Visit* chosen) {
+    uint32_t works;
+    for (;;) {
+        works = warp_ballot(mine.what.n_blocks > block || mine.entry >= s.n_entries);
+        if (works != 0) break;
+        mine = candidate(s, mine.entry - lane_index() + warp_lanes);
+    }
+    if ((works & (0u - works)) == 1u << lane_index()) *chosen = mine;
+}
+
+// What one warp loads of the visits to come while the block waits: `later`'s phase, a part in each
+// lane, and where the visit behind that may be. None of it changes during a step.
+struct Ahead {
+    uint32_t words[(sizeof(Phase) / 4 + warp_lanes - 1) / warp_lanes];
+    Visit candidate;
+};
+
+OJ_DEVICE Ahead load_ahead(const StepShared& step) {
+    constexpr int n_words = sizeof(Phase) / 4;
+    const Schedule& s = step.schedule;
+    Ahead ahead = {};
+    if (step.later.entry >= s.n_entries) return ahead;
+    auto* from = reinterpret_cast<const uint32_t*>(in_global(s.phases) + step.later.what.phase);
+    OJ_UNROLL_ALL
+    for (int i = 0; i * warp_lanes < n_words; ++i) {
+        int at = i * warp_lanes + lane_index();
+        if (at < n_words) ahead.words[i] = from[at];
+    }
+    ahead.candidate = candidate(s, step.later.entry + 1);
+    return ahead;
+}
+
+// `later` is the next visit, and the one behind it takes its place.
+OJ_DEVICE void advance(StepShared& step, const Ahead& ahead) {
+    constexpr int n_words = sizeof(Phase) / 4;
+    if (lane_index() == 0) step.next = step.later;
+    warp_sync();
+    if (step.next.entry >= step.schedule.n_entries) return;
+    auto* to = reinterpret_cast<uint32_t*>(&step.coming);
+    OJ_UNROLL_ALL
+    for (int i = 0; i * warp_lanes < n_words; ++i) {
+        int at = i * warp_lanes + lane_index();
+        if (at < n_words) to[at] = ahead.words[i];
+    }
+    choose_visit(step.schedule, step.grid.block, ahead.candidate, &step.later);
+}
+
 // By one warp; the block meets before it works on the phase.
-OJ_DEVICE void enter_phase(StepShared& step, int entry) {
-    const SequenceEntry& next = step.schedule.sequence[entry];
-    copy_to_shared<warp_lanes>(step.schedule.phases[next.phase], &step.phase);
+OJ_DEVICE void enter_next(StepShared& step) {
+    copy_to_shared<warp_lanes>(step.coming, &step.phase);
     warp_sync();
     if (lane_index() == 0) {
-        step.entry = entry;
-        step.phase.wave = next.wave;
+        step.entry = step.next.entry;
+        step.phase.wave = step.next.what.wave;
         set_products(step.context.scratch, step.phase);
     }
 }
 
-// The first entry behind `entry` at which this block has work.
-OJ_DEVICE int next_entry(const StepShared& step, int entry) {
-    const Schedule& s = step.schedule;
-    do {
-        ++entry;
-    } while (entry < s.n_entries && s.sequence[entry].n_blocks <= step.grid.block);
-    return entry;
-}
-
-// The block's part in a schedule begins: its first weights are on their way.
-OJ_DEVICE StepShared& open_step(const StepHeader& header, const Schedule& schedule) {
+// The block's part in a schedule begins: its first visits are known, its first weights are on their
+// way.
+OJ_DEVICE StepShared& open_step(StepHeader& header, const Schedule& schedule) {
     StepShared& step = step_memory();
     if (thread_index() == 0) {
         step.schedule = schedule;
         step.grid = {block_index(), block_count(), shared_memory()};
+        step.barrier = &header.barrier;
+        step.stamps = header.stamps;
+        step.stress = header.stress;
+        step.relaxed_polls = header.relaxed_polls;
     }
     copy_to_shared<block_threads>(header.context, &step.context);
     block_sync();
+    if (warp_index() == 1) {
+        choose_visit(step.schedule, step.grid.block, candidate(step.schedule, 0), &step.later);
+        warp_sync();
+        advance(step, load_ahead(step));
+    }
     open_stream(step.schedule, step.grid, ring_at, header.ring_bytes, step.streams[warp_index()]);
+    block_sync();
     return step;
 }
 
@@ -121,36 +191,42 @@ OJ_DEVICE uint32_t stress_delay(uint32_t seed, int block, int meeting) {
     return (x ^ x >> 13) % 1024;
 }
 
-// The block begins an entry once everything before it is done. False if the step is given up.
-OJ_DEVICE bool begin_entry(StepHeader& header, StepShared& step, int entry) {
+// The block begins its next entry once everything before that is done. False if the step is given
+// up.
+OJ_DEVICE bool begin_next(StepShared& step) {
     bool failed = false;
-    if (warp_index() == 1) enter_phase(step, entry);
-    if (thread_index() == 0) {
-        GridBarrier& barrier = header.barrier;
-        failed = !wait_for_arrivals(&barrier.arrived, step.schedule.sequence[entry].begins_at,
-                                    &barrier.fault, header.relaxed_polls != 0);
-        if (header.stress != 0) delay(stress_delay(header.stress, block_index(), 2 * entry));
+    Ahead ahead = {};
+    if (warp_index() == 1) {
+        ahead = load_ahead(step);
+        enter_next(step);
     }
-    return !block_any(failed);
+    if (thread_index() == 0) {
+        const Visit& next = step.next;
+        failed = !wait_for_arrivals(&step.barrier->arrived, next.what.begins_at,
+                                    &step.barrier->fault, step.relaxed_polls != 0);
+        if (step.stress != 0) delay(stress_delay(step.stress, block_index(), 2 * next.entry));
+    }
+    if (block_any(failed)) return false;
+    if (warp_index() == 1) advance(step, ahead);
+    return true;
 }
 
-// The block arrives at the end of the entry it is at; its next one. What needs no other block is
-// done before it waits again.
-OJ_DEVICE int end_entry(StepHeader& header, StepShared& step) {
-    const int entry = step.entry;
+// The block arrives at the end of the entry it is at. What needs no other block is done before it
+// waits again.
+OJ_DEVICE void end_entry(StepShared& step) {
     const bool multiplied = step.phase.kind == PhaseKind::multiply;
+    const int entry = step.entry;
     block_sync();
     if (thread_index() == 0) {
-        if (header.stress != 0) delay(stress_delay(header.stress, block_index(), 2 * entry + 1));
-        add_release(&header.barrier.arrived, 1);
+        if (step.stress != 0) delay(stress_delay(step.stress, block_index(), 2 * entry + 1));
+        add_release(&step.barrier->arrived, 1);
     }
     if (multiplied) next_multiply(step.streams[warp_index()]);
-    return next_entry(step, entry);
 }
 
-OJ_DEVICE void stamp(const StepHeader& header, int entry) {
-    if (header.stamps == nullptr || block_index() != 0 || thread_index() != 0) return;
-    header.stamps[entry] = nanoseconds();
+OJ_DEVICE void stamp(const StepShared& step, int entry) {
+    if (step.stamps == nullptr || block_index() != 0 || thread_index() != 0) return;
+    step.stamps[entry] = nanoseconds();
 }
 
 OJ_DEVICE void run_phase(StepShared& step) {
@@ -161,14 +237,13 @@ OJ_DEVICE void run_phase(StepShared& step) {
 // which it has work.
 OJ_DEVICE void run_step(StepHeader& header) {
     StepShared& step = open_step(header, header.schedule);
-    int entry = next_entry(step, -1);
-    while (entry < step.schedule.n_entries) {
-        if (!begin_entry(header, step, entry)) return;
-        stamp(header, entry);
+    while (step.next.entry < step.schedule.n_entries) {
+        if (!begin_next(step)) return;
+        stamp(step, step.entry);
         run_phase(step);
-        entry = end_entry(header, step);
+        end_entry(step);
     }
-    stamp(header, step.schedule.n_entries);
+    stamp(step, step.schedule.n_entries);
 }
 
 // One entry alone: the control build's kernel. Where the card can, it starts while the kernel
@@ -178,12 +253,13 @@ OJ_DEVICE void run_entry(StepHeader& header, int entry) {
         open_step(header, {header.schedule.phases, header.schedule.sequence + entry, 1});
     launch_next_kernel();
     wait_for_kernel_before();
-    if (warp_index() == 0) enter_phase(step, 0);
+    if (step.next.entry > 0) return;  // other blocks' work
+    if (warp_index() == 0) enter_next(step);
     block_sync();
-    stamp(header, entry);
+    stamp(step, entry);
     run_phase(step);
     block_sync();
-    stamp(header, entry + 1);
+    stamp(step, entry + 1);
 }
 
 }  // namespace oj::cuda

@@ -46,85 +46,168 @@ OJ_DEVICE void store_floats(float* to, const float* from) {
 }
 
 // What matrix products leave in segments, for row r: one output, or n neighbouring ones (n and o
-// multiples of 4).
-OJ_DEVICE float sum_segments(const Product& product, int r, int o) {
-    float sum = 0.0f;
-    for (int s = 0; s < product.n_segments; ++s)
-        sum += product.at(s, r)[o];
-    return sum;
+// multiples of 4). Of few segments all loads are under way together.
+constexpr int segments_at_once = 3;  // so many has a product of n_embd columns at most
+static_assert(max_norm_columns <= segments_at_once * k_segment);
+
+template <int n>
+OJ_DEVICE void load_segments(const Product& product, int first, int r, int o,
+                             float part[segments_at_once][n]) {
+    OJ_UNROLL_ALL
+    for (int i = 0; i < segments_at_once; ++i) {
+        int s = first + i < product.n_segments ? first + i : first;
+        if constexpr (n == 1) {
+            part[i][0] = in_global(product.at(s, r))[o];
+        } else {
+            load_floats<n>(in_global(product.at(s, r)) + o, part[i]);
+        }
+    }
+}
+template <int n>
+OJ_DEVICE void add_segments(const Product& product, int first,
+                            const float part[segments_at_once][n], float* sum) {
+    OJ_UNROLL_ALL
+    for (int i = 0; i < segments_at_once; ++i) {
+        OJ_UNROLL_ALL
+        for (int j = 0; j < n; ++j)
+            sum[j] = first + i < product.n_segments ? sum[j] + part[i][j] : sum[j];
+    }
 }
 template <int n>
 OJ_DEVICE void sum_segments(const Product& product, int r, int o, float* sum) {
     for (int i = 0; i < n; ++i)
         sum[i] = 0.0f;
-    for (int s = 0; s < product.n_segments; ++s) {
-        float part[n];
-        load_floats<n>(product.at(s, r) + o, part);
-        for (int i = 0; i < n; ++i)
-            sum[i] += part[i];
+    OJ_UNROLL(1)
+    for (int s = 0; s < product.n_segments; s += segments_at_once) {
+        float part[segments_at_once][n];
+        load_segments<n>(product, s, r, o, part);
+        add_segments<n>(product, s, part, sum);
     }
 }
+OJ_DEVICE float sum_segments(const Product& product, int r, int o) {
+    float sum[1];
+    sum_segments<1>(product, r, o, sum);
+    return sum[0];
+}
 
-// Sum of squares of x[0..n) by one warp, n a multiple of 32; all lanes get it.
-OJ_DEVICE float sum_squares(const float* x, int n) {
-    float sum = 0.0f;
+// Sums of squares of x[0..n) by one warp, n a multiple of 32: added to what the lane has.
+OJ_DEVICE float add_squares(const float* x, int n, float sum) {
     OJ_UNROLL(8)
     for (int k = lane_index(); k < n; k += warp_lanes)
         sum = fmaf(x[k], x[k], sum);
-    return warp_sum(sum);
+    return sum;
+}
+
+// All lanes get the sum.
+OJ_DEVICE float sum_squares(const float* x, int n) {
+    return warp_sum(add_squares(x, n, 0.0f));
+}
+
+// The same of a long row: the next values come while these are added, one after the other.
+OJ_DEVICE float sum_row_squares(const float* x, int n) {
+    constexpr int batch = 16, columns = batch * warp_lanes;
+    const int whole = n / columns * columns;
+    float sum = 0.0f, now[batch], next[batch] = {};
+    auto load = [&](int first) {
+        OJ_UNROLL_ALL
+        for (int i = 0; i < batch; ++i)
+            next[i] = x[first + i * warp_lanes + lane_index()];
+    };
+    if (whole > 0) load(0);
+    OJ_UNROLL(1)
+    for (int first = 0; first < whole; first += columns) {
+        OJ_UNROLL_ALL
+        for (int i = 0; i < batch; ++i)
+            now[i] = next[i];
+        if (first + columns < whole) load(first + columns);
+        OJ_UNROLL_ALL
+        for (int i = 0; i < batch; ++i)
+            sum = fmaf(now[i], now[i], sum);
+    }
+    return warp_sum(add_squares(x + whole, n - whole, sum));
 }
 
 // The norm of one row of n columns by a whole block. fill(row) writes row[0..n) of shared memory
 // with all threads; emit(first, v) takes a lane's eight columns of the piece from `first`.
 template <class Fill, class Emit>
-OJ_DEVICE void norm_row(const Grid& grid, int n, float eps, const float* weight, Fill fill,
-                        Emit emit) {
-    int lane = lane_index();
-    uint8_t* shared = grid.shared;
+OJ_DEVICE void norm_row(int n, float eps, const float* weight, Fill fill, Emit emit) {
+    constexpr int stride = block_warps * piece_columns;
+    constexpr int turns = (max_norm_columns + stride - 1) / stride;
+    const int begin = warp_index() * piece_columns, lane_begin = lane_index() * lane_columns;
+    uint8_t* shared = shared_memory();
     float* scale = take_shared<float>(shared, 1);
     float* row = take_shared<float>(shared, n);
     fill(row);
-    block_sync();
-    if (warp_index() == 0) {
-        float squares = sum_squares(row, n);
-        if (lane == 0) *scale = inverse_sqrt(squares / static_cast<float>(n) + eps);
+    float w[turns][lane_columns] = {};  // on its way while the squares are added
+    OJ_UNROLL_ALL
+    for (int i = 0; i < turns; ++i) {
+        int column = begin + i * stride + lane_begin;
+        if (column < n) load_floats<lane_columns>(in_global(weight) + column, w[i]);
     }
     block_sync();
-    for (int first = warp_index() * piece_columns; first < n;
-         first += block_warps * piece_columns) {
-        int column = first + lane * lane_columns;
-        float v[lane_columns] = {}, w[lane_columns];
-        if (column < n) {
-            load_floats<lane_columns>(row + column, v);
-            load_floats<lane_columns>(weight + column, w);
-            for (int i = 0; i < lane_columns; ++i)
-                v[i] = v[i] * *scale * w[i];
-        }
+    if (warp_index() == 0) {
+        float squares = sum_row_squares(row, n);
+        if (lane_index() == 0) *scale = inverse_sqrt(squares / static_cast<float>(n) + eps);
+    }
+    block_sync();
+    const float factor = *scale;
+    OJ_UNROLL(1)
+    for (int first = begin; first < n; first += stride) {
+        int column = first + lane_begin;
+        float v[lane_columns] = {};
+        if (column < n) load_floats<lane_columns>(row + column, v);
+        OJ_UNROLL_ALL
+        for (int i = 0; i < lane_columns; ++i)
+            v[i] = v[i] * factor * w[0][i];
         emit(first, v);
+        OJ_UNROLL_ALL
+        for (int i = 1; i < turns; ++i) {
+            OJ_UNROLL_ALL
+            for (int j = 0; j < lane_columns; ++j)
+                w[i - 1][j] = w[i][j];
+        }
     }
     block_sync();  // the next row takes the same memory
 }
 
-// Columns [first, first + n) of a token's embedding by one warp, n at most 256.
-OJ_DEVICE void load_embedding(const Context& c, const Grid& grid, int token, int first, int n,
-                              float* out) {
-    int lane = lane_index();
-    BlockType type = static_cast<BlockType>(c.embed_type);
-    int64_t row_bytes = c.embed_row_bytes;  // of n_embd columns
-    const uint8_t* blocks = c.embed + token * row_bytes + row_bytes * first / c.dims.n_embd;
-    int bytes = static_cast<int>(row_bytes * n / c.dims.n_embd);
-    if (bytes <= staged_bytes) {  // lanes share blocks, which come from the host once
-        uint8_t* staged = grid.shared + phase_shared_bytes - (warp_index() + 1) * staged_bytes;
-        for (int i = 2 * lane; i < bytes; i += 2 * warp_lanes) {
-            *reinterpret_cast<uint16_t*>(staged + i) =
-                *reinterpret_cast<const uint16_t*>(blocks + i);
+// Blocks of up to 256 columns of a token's embedding, on their way to one warp: they lie on the
+// host.
+struct Embedding {
+    static constexpr int words = (staged_bytes / 2 + warp_lanes - 1) / warp_lanes;
+    const uint8_t* blocks;
+    int bytes;
+    uint16_t mine[words];  // of the lane; of wider types none
+};
+
+OJ_DEVICE Embedding load_embedding(const Context& c, int token, int first, int n) {
+    const int64_t row_bytes = c.embed_row_bytes;  // of n_embd columns
+    Embedding e = {in_global(c.embed) + token * row_bytes + row_bytes * first / c.dims.n_embd,
+                   static_cast<int>(row_bytes * n / c.dims.n_embd),
+                   {}};
+    OJ_UNROLL_ALL
+    for (int i = 0; i < Embedding::words && e.bytes <= staged_bytes; ++i) {
+        int at = 2 * (i * warp_lanes + lane_index());
+        if (at < e.bytes) e.mine[i] = *reinterpret_cast<const uint16_t*>(e.blocks + at);
+    }
+    return e;
+}
+
+// Its n values, by the same warp.
+OJ_DEVICE void unpack_embedding(const Context& c, const Embedding& e, int n, float* out) {
+    const uint8_t* blocks = e.blocks;
+    if (e.bytes <= staged_bytes) {
+        uint8_t* staged = shared_memory() + phase_shared_bytes - (warp_index() + 1) * staged_bytes;
+        OJ_UNROLL_ALL
+        for (int i = 0; i < Embedding::words; ++i) {
+            int at = 2 * (i * warp_lanes + lane_index());
+            if (at < e.bytes) *reinterpret_cast<uint16_t*>(staged + at) = e.mine[i];
         }
         blocks = staged;
         warp_sync();
     }
     OJ_UNROLL(1)  // code of every type
-    for (int i = lane; i < n; i += warp_lanes)
-        out[i] = element_value(type, blocks, i);
+    for (int i = lane_index(); i < n; i += warp_lanes)
+        out[i] = element_value(static_cast<BlockType>(c.embed_type), blocks, i);
     warp_sync();
 }
 
@@ -151,56 +234,86 @@ OJ_PHASE void phase_embed(const Context& c, const Grid& grid, const Phase&) {
             continue;
         }
         int count = n - first < piece_columns ? n - first : piece_columns;
-        float* x = c.scratch.x + static_cast<int64_t>(r) * n + first;
-        load_embedding(c, grid, row.token, first, count, x);
+        float* x = in_global(c.scratch.x) + static_cast<int64_t>(r) * n + first;
+        unpack_embedding(c, load_embedding(c, row.token, first, count), count, x);
     }
 }
 
-// row = x of row r, to which `out` is added first if `adds`. All of a thread's columns of a segment
-// are loaded together: one block a row has to hide the memory's latency by itself.
-OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
-    int thread = thread_index();
-    constexpr int strips = (max_norm_columns + 4 * block_threads - 1) / (4 * block_threads);
-    int n = c.dims.n_embd;
-    float* x = c.scratch.x + static_cast<int64_t>(r) * n;
-    float sum[strips][4] = {};
-    OJ_UNROLL(3)
-    for (int s = 0; s < (adds ? c.scratch.out.n_segments : 0); ++s) {
-        const float* part = c.scratch.out.at(s, r);
-        for (int i = 0; i < strips; ++i) {
-            int k = 4 * (thread + i * block_threads);
-            float add[4] = {};
-            if (k < n) load_floats<4>(part + k, add);
-            for (int j = 0; j < 4; ++j)
-                sum[i][j] += add[j];
+// A thread's columns of a row: every 1,024 columns four neighbouring ones.
+struct RowPart {
+    static constexpr int strip = 4 * block_threads;
+    static constexpr int strips = (max_norm_columns + strip - 1) / strip;
+    float v[strips][4];
+};
+
+template <class Visit>
+OJ_DEVICE void visit_strips(int n, Visit visit) {
+    OJ_UNROLL_ALL
+    for (int i = 0; i < RowPart::strips; ++i) {
+        int k = i * RowPart::strip + 4 * thread_index();
+        if (k < n) visit(i, k);
+    }
+}
+
+OJ_DEVICE void load_part(const float* from, int n, RowPart* to) {
+    visit_strips(n, [&](int i, int k) { load_floats<4>(in_global(from) + k, to->v[i]); });
+}
+
+// The segments of `out` of row r, added. One block a row has to hide the memory's latency by
+// itself: always some segments are on their way.
+OJ_DEVICE void sum_row(const Product& out, int r, int n, RowPart* sum) {
+    constexpr int ahead = 2;
+    RowPart parts[ahead] = {};
+    OJ_UNROLL_ALL
+    for (int i = 0; i < ahead; ++i) {
+        if (i < out.n_segments) load_part(out.at(i, r), n, &parts[i]);
+    }
+    OJ_UNROLL(1)
+    for (int first = 0; first < out.n_segments; first += ahead) {
+        OJ_UNROLL_ALL
+        for (int i = 0; i < ahead; ++i) {
+            int s = first + i;
+            if (s >= out.n_segments) break;
+            visit_strips(n, [&](int strip, int) {
+                OJ_UNROLL_ALL
+                for (int j = 0; j < 4; ++j)
+                    sum->v[strip][j] += parts[i].v[strip][j];
+            });
+            if (s + ahead < out.n_segments) load_part(out.at(s + ahead, r), n, &parts[i]);
         }
     }
-    for (int i = 0; i < strips; ++i) {
-        int k = 4 * (thread + i * block_threads);
-        if (k >= n) continue;
-        float v[4];
-        load_floats<4>(x + k, v);
+}
+
+// row = x of row r, to which `out` is added first if `adds`.
+OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
+    const int n = c.dims.n_embd;
+    float* x = in_global(c.scratch.x) + static_cast<int64_t>(r) * n;
+    RowPart stream = {}, sum = {};
+    load_part(x, n, &stream);
+    if (adds) sum_row(c.scratch.out, r, n, &sum);
+    visit_strips(n, [&](int i, int k) {
+        OJ_UNROLL_ALL
         for (int j = 0; adds && j < 4; ++j)
-            v[j] += sum[i][j];
-        if (adds) store_floats<4>(x + k, v);
-        store_floats<4>(row + k, v);
-    }
+            stream.v[i][j] += sum.v[i][j];
+        if (adds) store_floats<4>(x + k, stream.v[i]);
+        store_floats<4>(row + k, stream.v[i]);
+    });
 }
 
 OJ_PHASE void phase_norm_input(const Context& c, const Grid& grid, const Phase& p) {
-    int n = c.dims.n_embd;
+    const int n = c.dims.n_embd;
+    const Input input = in_global(c.scratch.input);
+    const Forms forms = p.forms;
     for (int r = grid.block; r < view_of(c, p).n_rows; r += grid.n_blocks) {
         norm_row(
-            grid, n, c.dims.rms_eps, p.weight,
-            [&](float* row) { load_stream(c, r, p.adds != 0, row); },
-            [&](int first, const float* v) {
-                write_input(c.scratch.input, p.forms, r, n, first, v);
-            });
+            n, c.dims.rms_eps, p.weight, [&](float* row) { load_stream(c, r, p.adds != 0, row); },
+            [&](int first, const float* v) { write_input(input, forms, r, n, first, v); });
     }
 }
 
 // What the blocks that will choose a row's token together start from.
-OJ_DEVICE void open_team(TeamMemory& team) {
+OJ_DEVICE void open_team(TeamMemory& memory) {
+    TeamMemory& team = *in_global(&memory);
     if (thread_index() == 0) team.arrived = 0;
     for (int b = thread_index(); b < kSelectBins; b += block_threads)
         team.bins[0][b] = 0;
@@ -208,23 +321,24 @@ OJ_DEVICE void open_team(TeamMemory& team) {
 
 // The norm of x + out into `hidden`, and as row input_row (none if negative) of the input, from
 // which a token will be chosen.
-OJ_DEVICE void norm_hidden(const Context& c, const Grid& grid, const Phase& p, int r, float* hidden,
-                           int input_row) {
-    int n = c.dims.n_embd;
+OJ_DEVICE void norm_hidden(const Context& c, const Phase& p, int r, float* hidden, int input_row) {
+    const int n = c.dims.n_embd;
+    const Input input = in_global(c.scratch.input);
+    const Forms forms = p.forms;
     if (input_row >= 0) open_team(c.scratch.teams[input_row]);
     norm_row(
-        grid, n, c.dims.rms_eps, p.weight, [&](float* row) { load_stream(c, r, true, row); },
+        n, c.dims.rms_eps, p.weight, [&](float* row) { load_stream(c, r, true, row); },
         [&](int first, const float* v) {
             int column = first + lane_index() * lane_columns;
-            if (column < n) store_floats<lane_columns>(hidden + column, v);
-            if (input_row >= 0) write_input(c.scratch.input, p.forms, input_row, n, first, v);
+            if (column < n) store_floats<lane_columns>(in_global(hidden) + column, v);
+            if (input_row >= 0) write_input(input, forms, input_row, n, first, v);
         });
 }
 
 OJ_PHASE void phase_head_input(const Context& c, const Grid& grid, const Phase& p) {
     for (int r = grid.block; r < c.step.n_rows; r += grid.n_blocks) {
         float* hidden = c.scratch.hidden + static_cast<int64_t>(r) * c.dims.n_embd;
-        norm_hidden(c, grid, p, r, hidden, c.step.rows[r].logits_row);
+        norm_hidden(c, p, r, hidden, c.step.rows[r].logits_row);
     }
 }
 
@@ -232,18 +346,23 @@ OJ_PHASE void phase_act_input(const Context& c, const Grid& grid, const Phase& p
     int lane = lane_index();
     int cols = c.dims.n_ff, pieces = pieces_of_row(cols);
     int items = view_of(c, p).n_rows * pieces;
+    const Input input = in_global(c.scratch.input);
+    const Forms forms = p.forms;
     for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
         int r = item / pieces, first = item % pieces * piece_columns;
         int column = first + lane * lane_columns;
         float gate[lane_columns] = {}, up[lane_columns] = {};
         if (column < cols) {
-            sum_segments<lane_columns>(c.scratch.gate, r, column, gate);
-            sum_segments<lane_columns>(c.scratch.up, r, column, up);
+            float of_gate[segments_at_once][lane_columns], of_up[segments_at_once][lane_columns];
+            load_segments<lane_columns>(c.scratch.gate, 0, r, column, of_gate);
+            load_segments<lane_columns>(c.scratch.up, 0, r, column, of_up);
+            add_segments<lane_columns>(c.scratch.gate, 0, of_gate, gate);
+            add_segments<lane_columns>(c.scratch.up, 0, of_up, up);
         }
         float v[lane_columns];
         for (int i = 0; i < lane_columns; ++i)
             v[i] = silu_f32(gate[i]) * up[i];
-        write_input(c.scratch.input, p.forms, r, cols, first, v);
+        write_input(input, forms, r, cols, first, v);
     }
 }
 

@@ -38,7 +38,7 @@ struct Rows {
         p.weight = memory.copy(weight);
         p.weight2 = memory.copy(weight2);
         p.forms = {1, n % 256 == 0, 1};
-        c.scratch.out = random_product(&memory, &random, n, random.whole(1, 3));
+        c.scratch.out = random_product(&memory, &random, n, random.whole(1, 9));
         c.scratch.input = make_input(&memory, 2 * n);
         c.scratch.hidden = memory.take<float>(int64_t{max_step_rows} * n);
         c.scratch.draft_hidden = memory.take<float>(int64_t{max_step_rows} * n);
@@ -63,7 +63,7 @@ struct Rows {
     }
 };
 
-constexpr int widths[] = {32, 256, 544, 1280};
+constexpr int widths[] = {32, 256, 544, 2304};
 
 void test_norms() {
     for (int n : widths) {
@@ -256,10 +256,10 @@ struct Mtp : Rows {
         random.fill(c.scratch.hidden, size_t{6} * n);
         random.fill(c.scratch.draft_hidden, size_t{6} * n);
         c.dims.n_delta_layers = 1;
-        c.states.slot_floats = n + 10;
-        c.states.layer_floats = 10;
-        c.states.record_layer_floats = 5;
-        c.states.record_floats = 5 + int64_t{OJ_MAX_DRAFTS} * n;
+        c.states.slot_floats = n + 12;
+        c.states.layer_floats = 12;
+        c.states.record_layer_floats = 4;
+        c.states.record_floats = 4 + int64_t{OJ_MAX_DRAFTS} * n;
         c.states.slots = memory.take<float>(3 * c.states.slot_floats);
         c.states.records = memory.take<float>(6 * c.states.record_floats);
         random.fill(c.states.slots, static_cast<size_t>(3 * c.states.slot_floats));
