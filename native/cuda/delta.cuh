@@ -14,18 +14,20 @@ constexpr int delta_chains = 4;   // k % 4: a thread each
 constexpr int delta_tokens = 5;   // of a run, between two meetings of the block
 constexpr int delta_batch = 16;   // items that a block looks up together
 constexpr int loaded_parts = 3;   // segments that are loaded together
-constexpr int quad = 4;           // neighbouring channels of a load
 constexpr int sector_floats = 8;  // 32 bytes, the least that memory brings
 constexpr int past_taps = max_taps - 1;
 
 // What a block works on in turn: one part of one V head of a run.
 struct alignas(16) DeltaItem {
-    int32_t slot, first_row, n_rows, n_certain;
-    int32_t fold, record_from, record_to, head;
-    int32_t part, k_head;
+    float* state;           // from its first column on
+    const float* past;      // of the convolution
+    const float* recorded;  // rows of the step before
+    float* drafts;          // where this step's are recorded
+    int32_t first_row, n_rows, n_certain, fold;
+    int32_t head, part, writes_keys;
+    int32_t to_layer[3];  // added to a query's, key's, value's channel of the part: the layer's
 
     OJ_HD int tokens() const { return fold + n_rows; }
-    OJ_HD bool writes_keys() const { return part == 0 && head == k_head; }
 };
 
 // Tokens [first, first + n) of an item, counted from its run's first recorded row.
@@ -45,12 +47,8 @@ struct DeltaShape {
     static constexpr int head_terms = dim / warp_lanes;
     static constexpr int strips = columns / warp_lanes;
     static constexpr int channels = 2 * dim + columns;  // of the convolution: query, key, values
-    static constexpr int quads = channels / quad;
-
-    // How many of `rows` rows' quads a thread loads.
-    OJ_HD static constexpr int loads(int rows) {
-        return (rows * quads + block_threads - 1) / block_threads;
-    }
+    static constexpr int row_threads = channels / lane_columns;  // that load a row together
+    static_assert(block_threads / row_threads >= delta_tokens);
 
     // A token as the recurrence reads it.
     struct Token {
@@ -75,33 +73,29 @@ struct DeltaShape {
         return channel / dim * vector_stride + chain_index(channel % dim);
     }
     // Which of the layer's channels it is.
-    OJ_HD static int layer_channel(const Dims& d, const DeltaItem& item, int channel) {
-        if (channel >= 2 * dim)
-            return 2 * d.k_channels() + item.head * dim + item.part * columns + channel - 2 * dim;
-        return channel / dim * d.k_channels() + item.k_head * dim + channel % dim;
+    OJ_HD static int layer_channel(const DeltaItem& item, int channel) {
+        return channel + item.to_layer[channel / dim];
     }
 };
 
-// What a thread has loaded of its chunk's inputs before the block works on them: quads of rows, in
-// turn. Of a row of this step a part is a segment; of a recorded row parts are the raw and the
-// mixed values.
-template <int dim>
+// What a thread has loaded of its chunk's inputs before the block works on them: eight channels of
+// a row of each kind. Of a row of this step a part is a segment; of a recorded row parts are the
+// raw and the mixed values.
 struct DeltaInputs {
-    using Shape = DeltaShape<dim>;
-    float past[Shape::loads(past_taps)][quad];
-    float rows[Shape::loads(delta_tokens)][loaded_parts][quad];
-    float weights[Shape::loads(max_taps)][quad];
+    float rows[loaded_parts][lane_columns];
+    float past[lane_columns], weights[lane_columns];
     float gate[loaded_parts], gate_scale, gate_bias;
 };
 
-// A thread's load-th quad of a chunk: a row, and the first of four channels of the part.
-struct Quad {
+// The row that a thread loads and shares, and the first of its channels of the part.
+struct Place {
     int row, channel;
 };
 template <int dim>
-OJ_DEVICE Quad thread_quad(int load) {
-    const int at = not_hoisted(thread_index()) + load * block_threads;  // few registers
-    return {at / DeltaShape<dim>::quads, at % DeltaShape<dim>::quads * quad};
+OJ_DEVICE Place thread_place() {
+    constexpr int threads = DeltaShape<dim>::row_threads;
+    const int thread = not_hoisted(thread_index());  // nor kept in registers
+    return {thread / threads, thread % threads * lane_columns};
 }
 
 // One DeltaNet layer for a block.
@@ -110,18 +104,16 @@ struct DeltaBlock {
     const Context& c;
     const DeltaParams& layer;
     typename DeltaShape<dim>::Shared& shared;
-
-    // A row of the draft records of the step before.
-    OJ_HD const float* recorded(const DeltaItem& item, int row) const {
-        return c.states.record(item.slot, item.record_from, layer.state_layer, row);
-    }
 };
 
-// Where a row of this step is recorded as a draft.
+// A row of the draft records of the step before, of this step.
+template <int dim>
+OJ_DEVICE const float* recorded_row(const DeltaBlock<dim>& b, const DeltaItem& item, int token) {
+    return in_global(item.recorded + token * b.c.states.record_row_floats);
+}
 template <int dim>
 OJ_DEVICE float* draft_record(const DeltaBlock<dim>& b, const DeltaItem& item, int row) {
-    return in_global(
-        b.c.states.record(item.slot, item.record_to, b.layer.state_layer, row - item.n_certain));
+    return in_global(item.drafts + (row - item.n_certain) * b.c.states.record_row_floats);
 }
 
 template <int dim>
@@ -131,13 +123,12 @@ OJ_DEVICE bool has_state() {
 
 // A thread's first number of the state; the others lie delta_chains rows apart.
 template <int dim>
-OJ_DEVICE float* thread_state(const DeltaBlock<dim>& b, const DeltaItem& item) {
+OJ_DEVICE float* thread_state(const DeltaItem& item) {
     const int chain = lane_index() / 8, local = warp_index() * 8 + lane_index() % 8;
-    return in_global(b.c.states.head(item.slot, b.layer.state_layer, item.head)) + chain * dim +
-           item.part * DeltaShape<dim>::columns + local;
+    return in_global(item.state) + chain * dim + local;
 }
 
-// Up to loaded_parts floats, or quads of them, that lie `step` apart.
+// Up to loaded_parts pieces that lie `step` apart.
 struct Parts {
     const float* from;
     int step, n;
@@ -146,67 +137,45 @@ OJ_DEVICE Parts parts_of(const Product& product, int r) {
     return {product.at(0, r), max_step_rows * product.rows, product.n_segments};
 }
 
+// Rows of a chunk; with the first chunk of an item the convolution's past and weights.
 template <int dim>
-OJ_DEVICE void load_rows(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs<dim>& in) {
-    using Shape = DeltaShape<dim>;
+OJ_DEVICE void load_rows(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs& in) {
     const Dims& d = b.c.dims;
-    const Product& qkv = b.c.scratch.qkv;
-    const DeltaItem item = b.shared.items[chunk.item];
-    const Parts segments = parts_of(qkv, item.first_row + chunk.first - item.fold);
-    const Parts mixed = {b.recorded(item, chunk.first), d.conv_channels(), 2};
-    const int64_t record_floats = b.c.states.record_row_floats;
-    OJ_UNROLL_ALL
-    for (int load = 0; load < Shape::loads(delta_tokens); ++load) {
-        const Quad at = thread_quad<dim>(load);
-        const bool replays = chunk.first + at.row < item.fold;
-        const Parts row = replays ? mixed : segments;
-        const float* from = in_global(row.from + at.row * (replays ? record_floats : qkv.rows) +
-                                      Shape::layer_channel(d, item, at.channel));
+    const DeltaItem& item = b.shared.items[chunk.item];
+    const int taps = d.conv_kernel, channels = d.conv_channels();
+    const Place at = thread_place<dim>();
+    const int of_layer = DeltaShape<dim>::layer_channel(item, at.channel);
+    if (at.row < chunk.n) {
+        const int token = chunk.first + at.row;
+        Parts row = {recorded_row(b, item, token), channels, 2};
+        if (token >= item.fold) row = parts_of(b.c.scratch.qkv, item.first_row + token - item.fold);
+        const float* from = in_global(row.from + of_layer);
         OJ_UNROLL_ALL
         for (int s = 0; s < loaded_parts; ++s) {
-            if (at.row < chunk.n && s < row.n) {
-                load_floats<quad>(from + static_cast<int64_t>(s) * row.step, in.rows[load][s]);
-            } else {
-                for (int i = 0; i < quad; ++i)
-                    in.rows[load][s][i] = 0.0f;
-            }
+            for (int i = 0; i < lane_columns; ++i)
+                in.rows[s][i] = 0.0f;
+            if (s < row.n)
+                load_floats<lane_columns>(from + static_cast<int64_t>(s) * row.step, in.rows[s]);
         }
     }
-}
-
-// The convolution's past and weights, with the first chunk of an item.
-template <int dim>
-OJ_DEVICE void load_taps(const DeltaBlock<dim>& b, const DeltaItem& item, DeltaInputs<dim>& in) {
-    using Shape = DeltaShape<dim>;
-    const Dims& d = b.c.dims;
-    const int taps = d.conv_kernel, channels = d.conv_channels();
-    const float* past = in_global(b.c.states.conv(item.slot, b.layer.state_layer));
-    OJ_UNROLL_ALL
-    for (int load = 0; load < Shape::loads(past_taps); ++load) {
-        const Quad at = thread_quad<dim>(load);
-        const int row = taps - max_taps + at.row;
-        if (row < 0 || at.row >= past_taps) continue;
-        load_floats<quad>(past + row * channels + Shape::layer_channel(d, item, at.channel),
-                          in.past[load]);
-    }
-    OJ_UNROLL_ALL
-    for (int load = 0; load < Shape::loads(max_taps); ++load) {
-        const Quad at = thread_quad<dim>(load);
-        if (at.row >= taps) continue;
-        load_floats<quad>(in_global(b.layer.conv) + (taps - 1 - at.row) * channels +
-                              Shape::layer_channel(d, item, at.channel),
-                          in.weights[load]);
-    }
+    if (chunk.first > 0 || at.row >= max_taps) return;
+    const float* past = in_global(item.past) + of_layer;
+    const float* weights = in_global(b.layer.conv) + of_layer;
+    const int past_row = taps - max_taps + at.row;
+    if (past_row >= 0 && at.row < past_taps)
+        load_floats<lane_columns>(past + past_row * channels, in.past);
+    if (at.row < taps)
+        load_floats<lane_columns>(weights + (taps - 1 - at.row) * channels, in.weights);
 }
 
 // What a lane of warp 0 needs for its token's decay, of warp 1 for its beta.
 template <int dim>
-OJ_DEVICE void load_gates(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs<dim>& in) {
+OJ_DEVICE void load_gates(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs& in) {
     const Dims& d = b.c.dims;
     const DeltaItem item = b.shared.items[chunk.item];
     const int warp = warp_index(), token = chunk.first + lane_index();
     if (warp >= 2 || lane_index() >= chunk.n) return;
-    Parts parts = {b.recorded(item, token) + 2 * d.conv_channels() + warp * d.n_v_heads, 0, 1};
+    Parts parts = {recorded_row(b, item, token) + 2 * d.conv_channels() + warp * d.n_v_heads, 0, 1};
     if (token >= item.fold) {
         parts = parts_of(warp == 0 ? b.c.scratch.alpha : b.c.scratch.beta,
                          item.first_row + token - item.fold);
@@ -221,45 +190,30 @@ OJ_DEVICE void load_gates(const DeltaBlock<dim>& b, const DeltaChunk& chunk, Del
 
 // Raw values of a chunk into shared memory and, of drafts, into records.
 template <int dim>
-OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk,
-                         const DeltaInputs<dim>& in) {
-    using Shape = DeltaShape<dim>;
-    const DeltaItem item = b.shared.items[chunk.item];
+OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, const DeltaInputs& in) {
+    const DeltaItem& item = b.shared.items[chunk.item];
     const Product& qkv = b.c.scratch.qkv;
-    OJ_UNROLL_ALL
-    for (int load = 0; load < Shape::loads(past_taps); ++load) {
-        const Quad at = thread_quad<dim>(load);
-        if (at.row < past_taps)
-            store_floats<quad>(&b.shared.raw[at.row][at.channel], in.past[load]);
+    const Place at = thread_place<dim>();
+    if (at.row < past_taps) store_floats<lane_columns>(&b.shared.raw[at.row][at.channel], in.past);
+    if (at.row < max_taps && chunk.first == 0)
+        store_floats<lane_columns>(&b.shared.weights[at.row][at.channel], in.weights);
+    if (at.row >= chunk.n) return;
+    const int row = chunk.first + at.row - item.fold;
+    const int of_layer = DeltaShape<dim>::layer_channel(item, at.channel);
+    float raw[lane_columns];
+    // What is not there is 0, which changes no sum that began with 0.
+    for (int i = 0; i < lane_columns; ++i)
+        raw[i] = row < 0 ? in.rows[0][i] : 0.0f + in.rows[0][i] + in.rows[1][i] + in.rows[2][i];
+    OJ_UNROLL(1)
+    for (int s = loaded_parts; row >= 0 && s < qkv.n_segments; ++s) {
+        float more[lane_columns];
+        load_floats<lane_columns>(in_global(qkv.at(s, item.first_row + row)) + of_layer, more);
+        for (int i = 0; i < lane_columns; ++i)
+            raw[i] += more[i];
     }
-    OJ_UNROLL_ALL
-    for (int load = 0; load < Shape::loads(max_taps); ++load) {
-        const Quad at = thread_quad<dim>(load);
-        if (chunk.first == 0 && at.row < max_taps)
-            store_floats<quad>(&b.shared.weights[at.row][at.channel], in.weights[load]);
-    }
-    OJ_UNROLL_ALL
-    for (int load = 0; load < Shape::loads(delta_tokens); ++load) {
-        const Quad at = thread_quad<dim>(load);
-        const int row = chunk.first + at.row - item.fold;
-        if (at.row >= chunk.n) continue;
-        const float (&part)[loaded_parts][quad] = in.rows[load];
-        float raw[quad];
-        // What is not there is 0, which changes no sum that began with 0.
-        for (int i = 0; i < quad; ++i)
-            raw[i] = row < 0 ? part[0][i] : 0.0f + part[0][i] + part[1][i] + part[2][i];
-        const int of_layer = Shape::layer_channel(b.c.dims, item, at.channel);
-        OJ_UNROLL(1)
-        for (int s = loaded_parts; row >= 0 && s < qkv.n_segments; ++s) {
-            float more[quad];
-            load_floats<quad>(in_global(qkv.at(s, item.first_row + row)) + of_layer, more);
-            for (int i = 0; i < quad; ++i)
-                raw[i] += more[i];
-        }
-        store_floats<quad>(&b.shared.raw[past_taps + at.row][at.channel], raw);
-        if (row >= item.n_certain && (at.channel >= 2 * dim || item.writes_keys()))
-            store_floats<quad>(draft_record(b, item, row) + of_layer, raw);
-    }
+    store_floats<lane_columns>(&b.shared.raw[past_taps + at.row][at.channel], raw);
+    if (row >= item.n_certain && (at.channel >= 2 * dim || item.writes_keys != 0))
+        store_floats<lane_columns>(draft_record(b, item, row) + of_layer, raw);
 }
 
 // Convolution and SiLU of a channel of a chunk's token.
@@ -277,42 +231,42 @@ OJ_DEVICE float conv_silu(const DeltaBlock<dim>& b, int token, int channel) {
     return silu_f32(out);
 }
 
-// A token's query (`which` 0) or key, normalised, and a strip of its values, by one warp.
+// A token's query (`which` 0) or key, normalised, and a strip of its values, by one warp. Loops are
+// not unrolled: the code of a phase is not in the instruction cache when a step comes to it.
 template <int dim>
 OJ_DEVICE void mix_token(const DeltaBlock<dim>& b, const DeltaItem& item, int i, int row,
                          int which) {
     using Shape = DeltaShape<dim>;
-    const int lane = lane_index();
     float* to = b.shared.tokens[i].vectors;
     float* record = nullptr;
     if (row >= item.n_certain) record = draft_record(b, item, row) + b.c.dims.conv_channels();
-    float v[Shape::head_terms], squares = 0.0f;
-    OJ_UNROLL_ALL
-    for (int j = 0; j < Shape::head_terms; ++j) {
-        v[j] = conv_silu(b, i, which * dim + j * warp_lanes + lane);
-        squares = fmaf(v[j], v[j], squares);
+    float squares = 0.0f;
+    int channel = which * dim + lane_index();
+    OJ_UNROLL(1)
+    for (int j = 0; j < Shape::head_terms + 1; ++j, channel += warp_lanes) {
+        const bool of_head = j < Shape::head_terms;
+        if (!of_head && which >= Shape::strips) break;
+        if (!of_head) channel = 2 * dim + which * warp_lanes + lane_index();
+        const float v = conv_silu(b, i, channel);
+        to[Shape::vector_index(channel)] = v;
+        if (of_head) squares = fmaf(v, v, squares);
+        if (!of_head && record != nullptr) record[Shape::layer_channel(item, channel)] = v;
     }
-    float scale = which == 0 ? 1.0f / sqrtf(static_cast<float>(dim)) : 1.0f;
-    float factor = inverse_sqrt(warp_sum(squares) + b.c.dims.rms_eps) * scale;
-    OJ_UNROLL_ALL
-    for (int j = 0; j < Shape::head_terms; ++j) {
-        const int channel = which * dim + j * warp_lanes + lane;
-        float value = v[j] * factor;
-        to[Shape::vector_index(channel)] = value;
-        if (record != nullptr && item.writes_keys())
-            record[Shape::layer_channel(b.c.dims, item, channel)] = value;
+    const float scale = which == 0 ? 1.0f / sqrtf(static_cast<float>(dim)) : 1.0f;
+    const float factor = inverse_sqrt(warp_sum(squares) + b.c.dims.rms_eps) * scale;
+    channel = which * dim + lane_index();
+    OJ_UNROLL(1)
+    for (int j = 0; j < Shape::head_terms; ++j, channel += warp_lanes) {
+        const float v = to[Shape::vector_index(channel)] * factor;
+        to[Shape::vector_index(channel)] = v;
+        if (record != nullptr && item.writes_keys != 0)
+            record[Shape::layer_channel(item, channel)] = v;
     }
-    if (which >= Shape::strips) return;
-    const int channel = 2 * dim + which * warp_lanes + lane;
-    float value = conv_silu(b, i, channel);
-    to[Shape::vector_index(channel)] = value;
-    if (record != nullptr) record[Shape::layer_channel(b.c.dims, item, channel)] = value;
 }
 
 // Decay (warp 0) or beta (warp 1) of a lane's token.
 template <int dim>
-OJ_DEVICE void make_gate(const DeltaBlock<dim>& b, const DeltaChunk& chunk,
-                         const DeltaInputs<dim>& in) {
+OJ_DEVICE void make_gate(const DeltaBlock<dim>& b, const DeltaChunk& chunk, const DeltaInputs& in) {
     const DeltaItem item = b.shared.items[chunk.item];
     const int lane = lane_index(), row = chunk.first + lane - item.fold;
     const bool decays = warp_index() == 0;
@@ -335,17 +289,14 @@ OJ_DEVICE void make_gate(const DeltaBlock<dim>& b, const DeltaChunk& chunk,
 
 // The tokens of a chunk, from what share_raw() left and, of recorded rows, from the records.
 template <int dim>
-OJ_DEVICE void mix_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs<dim>& in) {
-    using Shape = DeltaShape<dim>;
-    const DeltaItem item = b.shared.items[chunk.item];
-    OJ_UNROLL_ALL
-    for (int load = 0; load < Shape::loads(delta_tokens); ++load) {
-        const Quad at = thread_quad<dim>(load);
-        if (at.row >= chunk.n || chunk.first + at.row >= item.fold) continue;
-        for (int i = 0; i < quad; ++i) {
-            const int to = Shape::vector_index(at.channel + i);
-            b.shared.tokens[at.row].vectors[to] = in.rows[load][1][i];
-        }
+OJ_DEVICE void mix_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs& in) {
+    const DeltaItem& item = b.shared.items[chunk.item];
+    const Place at = thread_place<dim>();
+    if (at.row < chunk.n && chunk.first + at.row < item.fold) {
+        float* to = b.shared.tokens[at.row].vectors + DeltaShape<dim>::vector_index(at.channel);
+        OJ_UNROLL_ALL
+        for (int i = 0; i < lane_columns; ++i)
+            to[at.channel < 2 * dim ? DeltaShape<dim>::chain_index(i) : i] = in.rows[1][i];
     }
     OJ_UNROLL(1)
     for (int i = warp_index() / 2; i < chunk.n; i += block_warps / 2) {
@@ -353,13 +304,8 @@ OJ_DEVICE void mix_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk, Del
         if (row >= 0) mix_token(b, item, i, row, warp_index() % 2);
     }
     if (warp_index() < 2 && lane_index() < chunk.n) make_gate(b, chunk, in);
-    if (chunk.n < delta_tokens) return;
-    OJ_UNROLL_ALL
-    for (int load = 0; load < Shape::loads(past_taps); ++load) {  // of the next chunk
-        const Quad at = thread_quad<dim>(load);
-        if (at.row < past_taps)
-            load_floats<quad>(&b.shared.raw[delta_tokens + at.row][at.channel], in.past[load]);
-    }
+    if (at.row < past_taps && chunk.n == delta_tokens)  // of the next chunk
+        load_floats<lane_columns>(&b.shared.raw[delta_tokens + at.row][at.channel], in.past);
 }
 
 // (m_0 + m_1) + (m_2 + m_3) over the four lanes of a column.
@@ -398,10 +344,9 @@ OJ_DEVICE float delta_token(float (&state)[terms], const float* query, const flo
 }
 
 template <int dim>
-OJ_DEVICE void load_state(const DeltaBlock<dim>& b, const DeltaItem& item,
-                          float (&state)[DeltaShape<dim>::terms]) {
+OJ_DEVICE void load_state(const DeltaItem& item, float (&state)[DeltaShape<dim>::terms]) {
     if (!has_state<dim>()) return;
-    const float* from = thread_state(b, item);
+    const float* from = thread_state<dim>(item);
     OJ_UNROLL_ALL
     for (int k = 0; k < DeltaShape<dim>::terms; ++k)
         state[k] = from[k * delta_chains * dim];
@@ -410,15 +355,15 @@ OJ_DEVICE void load_state(const DeltaBlock<dim>& b, const DeltaItem& item,
 // Asks for an item's part of the state, sector by sector, so that it comes from the L2 cache when
 // it is loaded.
 template <int dim>
-OJ_DEVICE void prefetch_state(const DeltaBlock<dim>& b, const DeltaItem& item) {
+OJ_DEVICE void prefetch_state(const DeltaItem& item) {
     constexpr int sectors = DeltaShape<dim>::columns / sector_floats;  // of a row
-    const float* state = in_global(b.c.states.head(item.slot, b.layer.state_layer, item.head));
-    state += item.part * DeltaShape<dim>::columns;
+    constexpr int rows = block_threads / sectors;
+    const int row = thread_index() / sectors;
+    const float* from =
+        in_global(item.state) + row * dim + thread_index() % sectors * sector_floats;
     OJ_UNROLL_ALL
-    for (int i = 0; i < dim * sectors; i += block_threads) {
-        const int at = i + not_hoisted(thread_index());
-        if (at < dim * sectors)
-            prefetch_line(state + at / sectors * dim + at % sectors * sector_floats);
+    for (int k = 0; k < dim; k += rows) {
+        if (k + row < dim) prefetch_line(from + k * dim);
     }
 }
 
@@ -431,7 +376,7 @@ OJ_DEVICE void run_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk,
     const DeltaItem item = b.shared.items[chunk.item];
     const int chain = lane_index() / 8, local = warp_index() * 8 + lane_index() % 8;
     const int kept = item.fold + item.n_certain, columns = b.c.dims.v_channels();
-    float* head_state = thread_state(b, item);
+    float* head_state = thread_state<dim>(item);
     float* core =
         in_global(b.c.scratch.core) + item.head * dim + item.part * Shape::columns + local;
     OJ_UNROLL(1)
@@ -470,20 +415,19 @@ OJ_DEVICE DeltaChunk next_chunk(const Shared& shared, const DeltaChunk& now, int
 template <int dim>
 OJ_DEVICE void work_on_items(const DeltaBlock<dim>& b, int n_items) {
     using Shape = DeltaShape<dim>;
-    DeltaInputs<dim> in = {};
-    float state[Shape::terms] = {};
+    DeltaInputs in = {};
+    float state[Shape::terms];
     DeltaChunk now = {}, next = first_chunk(b.shared, 0, n_items);
     for (;;) {
         const DeltaItem& next_item = b.shared.items[next.item < n_items ? next.item : 0];
         if (next.item < n_items) {
             load_rows(b, next, in);
             load_gates(b, next, in);
-            if (next.first == 0) load_taps(b, next_item, in);
-            if (next.first == 0) prefetch_state(b, next_item);
+            if (next.first == 0) prefetch_state<dim>(next_item);
         }
         if (now.n > 0 && has_state<dim>()) run_tokens(b, now, state);
         if (next.item == n_items) return;
-        if (next.first == 0) load_state(b, next_item, state);
+        if (next.first == 0) load_state<dim>(next_item, state);
         now = next;
         share_raw(b, now, in);
         block_sync();
@@ -507,16 +451,23 @@ OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
             const int item = first + thread_index() * grid.n_blocks;
             const Run& run = in_global(c.step.runs)[item / per_run];
             const int head = item % per_run / Shape::parts;
-            shared.items[thread_index()] = {run.slot,
-                                            run.first_row,
-                                            run.n_rows,
-                                            run.n_certain,
-                                            run.fold,
-                                            run.record_from,
-                                            run.record_to,
-                                            head,
-                                            item % Shape::parts,
-                                            head % c.dims.n_k_heads};
+            const int part = item % Shape::parts, k_head = head % c.dims.n_k_heads;
+            const int keys = c.dims.k_channels(), of_key = k_head * dim;
+            const int of_values = 2 * keys + head * dim + part * Shape::columns;
+            const int layer = p.delta.state_layer;
+            shared.items[thread_index()] = {
+                c.states.head(run.slot, layer, head) + part * Shape::columns,
+                c.states.conv(run.slot, layer),
+                c.states.record(run.slot, run.record_from, layer, 0),
+                c.states.record(run.slot, run.record_to, layer, 0),
+                run.first_row,
+                run.n_rows,
+                run.n_certain,
+                run.fold,
+                head,
+                part,
+                part == 0 && head == k_head,
+                {of_key, keys + of_key - dim, of_values - 2 * dim}};
         }
         block_sync();
         work_on_items(block, n);
@@ -533,6 +484,11 @@ OJ_PHASE void phase_delta_core(const Context& c, const Grid& grid, const Phase& 
     } else {
         delta_items<32>(c, grid, p);
     }
+}
+
+// Not inlined: its code is loaded once for all of a lane's columns.
+OJ_PHASE float gate_silu(float x) {
+    return silu_f32(x);
 }
 
 // Columns [first, first + 256) of row r: norm of each head in them, gate; into the input. All loads
@@ -584,55 +540,51 @@ OJ_DEVICE void gate_piece(const Context& c, const Phase& p, int r, int first) {
     }
     OJ_UNROLL_ALL
     for (int i = 0; i < lane_columns; ++i)
-        v[i] = silu_f32(sum[i]) * (v[i] * scale * weight[i]);
+        v[i] = gate_silu(sum[i]) * (v[i] * scale * weight[i]);
     write_input(c.scratch.input, p.forms, r, cols, first, v);
 }
 
 // A strip of a run's channels: the past moves over what is history now.
 OJ_DEVICE void keep_past(const Context& c, const DeltaParams& layer, const Run& run, int first) {
     const int channels = c.dims.conv_channels(), past_rows = c.dims.conv_kernel - 1;
-    const int moved = run.fold + run.n_certain, mine = first + lane_index();
+    const int moved = run.fold + run.n_certain, channel = first + lane_index() * lane_columns;
+    if (moved == 0 || channel >= channels) return;
     const Product& qkv = c.scratch.qkv;
-    float* past = in_global(c.states.conv(run.slot, layer.state_layer)) + mine;
-    if (moved == 0) return;
-    float raw[past_taps][loaded_parts][lane_columns] = {};
+    float* past = in_global(c.states.conv(run.slot, layer.state_layer)) + channel;
+    float part[past_taps][loaded_parts][lane_columns] = {};
     OJ_UNROLL_ALL
     for (int t = 0; t < past_taps; ++t) {
         const int token = t + moved - past_rows, row = token - run.fold;
-        Parts from = {past + static_cast<int64_t>(t + moved) * channels, 0, 1};
-        if (row >= 0) {
+        Parts from = {past + (t + moved) * channels, 0, t < past_rows ? 1 : 0};
+        if (token >= 0)
+            from.from =
+                c.states.record(run.slot, run.record_from, layer.state_layer, token) + channel;
+        if (row >= 0 && t < past_rows) {
             from = parts_of(qkv, run.first_row + row);
-            from.from += mine;
-        } else if (token >= 0) {
-            from.from = c.states.record(run.slot, run.record_from, layer.state_layer, token) + mine;
+            from.from += channel;
         }
         OJ_UNROLL_ALL
         for (int s = 0; s < loaded_parts; ++s) {
-            const float* part = in_global(from.from + static_cast<int64_t>(s) * from.step);
-            const int left = t < past_rows && s < from.n ? channels - mine : 0;
-            OJ_UNROLL_ALL
-            for (int i = 0; i < lane_columns; ++i) {
-                if (i * warp_lanes < left) raw[t][s][i] = part[i * warp_lanes];
-            }
+            if (s < from.n)
+                load_floats<lane_columns>(
+                    in_global(from.from) + static_cast<int64_t>(s) * from.step, part[t][s]);
         }
     }
     OJ_UNROLL_ALL
     for (int t = 0; t < past_taps; ++t) {
         if (t >= past_rows) break;
         const int row = t + moved - past_rows - run.fold;
-        float sum[lane_columns];
-        for (int i = 0; i < lane_columns; ++i)
-            sum[i] = row < 0 ? raw[t][0][i] : 0.0f + raw[t][0][i] + raw[t][1][i] + raw[t][2][i];
+        float (&raw)[lane_columns] = part[t][0];
+        for (int i = 0; row >= 0 && i < lane_columns; ++i)
+            raw[i] = 0.0f + raw[i] + part[t][1][i] + part[t][2][i];
         OJ_UNROLL(1)
         for (int s = loaded_parts; row >= 0 && s < qkv.n_segments; ++s) {
-            const float* part = in_global(qkv.at(s, run.first_row + row)) + mine;
+            float more[lane_columns];
+            load_floats<lane_columns>(in_global(qkv.at(s, run.first_row + row)) + channel, more);
             for (int i = 0; i < lane_columns; ++i)
-                sum[i] += i * warp_lanes < channels - mine ? part[i * warp_lanes] : 0.0f;
+                raw[i] += more[i];
         }
-        float* to = past + static_cast<int64_t>(t) * channels;
-        for (int i = 0; i < lane_columns; ++i) {
-            if (i * warp_lanes < channels - mine) to[i * warp_lanes] = sum[i];
-        }
+        store_floats<lane_columns>(past + t * channels, raw);
     }
 }
 

@@ -92,8 +92,8 @@ private:
 // The device beside the reference.
 class DeltaTest {
 public:
-    DeltaTest(int dim, int n_k_heads, int n_v_heads, int taps, Launch launch)
-        : random_(launch.seed), launch_(launch) {
+    DeltaTest(int dim, int n_k_heads, int n_v_heads, int taps, int segments, Launch launch)
+        : random_(launch.seed), launch_(launch), segments_(segments) {
         Dims& d = c_.dims;
         d.state_dim = dim;
         d.n_k_heads = n_k_heads;
@@ -133,10 +133,10 @@ public:
         c_.step.n_rows = n_rows_;
         c_.step.n_runs = static_cast<int>(runs_.size());
         c_.step.runs = memory_.copy(runs_);
-        c_.scratch.qkv = random_product(&memory_, &random_, d.conv_channels(), 3);
-        c_.scratch.gate = random_product(&memory_, &random_, d.v_channels(), 2);
+        c_.scratch.qkv = random_product(&memory_, &random_, d.conv_channels(), segments_);
+        c_.scratch.gate = random_product(&memory_, &random_, d.v_channels(), segments_ - 1);
         c_.scratch.alpha = random_product(&memory_, &random_, d.n_v_heads, 1);
-        c_.scratch.beta = random_product(&memory_, &random_, d.n_v_heads, 3);
+        c_.scratch.beta = random_product(&memory_, &random_, d.n_v_heads, segments_);
         run_phase<phase_delta_core>(c_, p_, launch_);
         run_phase<phase_delta_out>(c_, p_, launch_);
         for (const Run& run : runs_)
@@ -255,6 +255,7 @@ private:
     Random random_;
     Memory memory_;
     Launch launch_;
+    int segments_;  // of the largest products
     Context c_ = {};
     Phase p_ = {};
     Weights weights_;
@@ -264,8 +265,8 @@ private:
     int n_rows_ = 0;
 };
 
-void test_steps(int dim, int n_k_heads, int n_v_heads, int taps, Launch launch) {
-    DeltaTest test(dim, n_k_heads, n_v_heads, taps, launch);
+void test_steps(int dim, int n_k_heads, int n_v_heads, int taps, int segments, Launch launch) {
+    DeltaTest test(dim, n_k_heads, n_v_heads, taps, segments, launch);
     std::string name =
         std::to_string(dim) + " x " + std::to_string(dim) + ", " + std::to_string(taps) + " taps, ";
     test.add(0, 0, 1, 2);
@@ -292,9 +293,10 @@ void test_steps(int dim, int n_k_heads, int n_v_heads, int taps, Launch launch) 
 int main() {
     using namespace oj::cuda;
     for (Launch launch : launches) {
-        test_steps(32, 1, 3, 4, launch);
-        test_steps(64, 2, 4, 2, launch);
+        test_steps(32, 1, 3, 4, 3, launch);
+        test_steps(64, 2, 4, 2, 3, launch);
     }
-    test_steps(128, 2, 2, 4, launches[1]);
+    test_steps(128, 2, 2, 4, 3, launches[1]);
+    test_steps(32, 2, 10, 3, 5, launches[0]);  // one block has more items than it looks up together
     return failures == 0 ? 0 : 1;
 }
