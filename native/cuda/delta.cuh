@@ -445,13 +445,22 @@ OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
     const DeltaBlock<dim> block = {c, p.delta, shared};
     OJ_UNROLL(1)
     for (int first = grid.block; first < items; first += delta_batch * grid.n_blocks) {
-        int n = (items - first + grid.n_blocks - 1) / grid.n_blocks;
-        if (n > delta_batch) n = delta_batch;
+        int n = 0;  // of this batch; divisions would be more code
+        OJ_UNROLL(1)
+        while (n < delta_batch && first + n * grid.n_blocks < items)
+            ++n;
         if (thread_index() < n) {
-            const int item = first + thread_index() * grid.n_blocks;
-            const Run& run = in_global(c.step.runs)[item / per_run];
-            const int head = item % per_run / Shape::parts;
-            const int part = item % Shape::parts, k_head = head % c.dims.n_k_heads;
+            int of_run = first + thread_index() * grid.n_blocks;
+            const Run* at = in_global(c.step.runs);
+            OJ_UNROLL(1)
+            for (; of_run >= per_run; of_run -= per_run)
+                ++at;
+            const Run& run = *at;
+            const int head = of_run / Shape::parts, part = of_run % Shape::parts;
+            int k_head = head;
+            OJ_UNROLL(1)
+            while (k_head >= c.dims.n_k_heads)
+                k_head -= c.dims.n_k_heads;
             const int keys = c.dims.k_channels(), of_key = k_head * dim;
             const int of_values = 2 * keys + head * dim + part * Shape::columns;
             const int layer = p.delta.state_layer;
