@@ -7,246 +7,357 @@ namespace oj::cuda {
 
 // ---- queries, keys and values ----
 
-// Norm and partial rotation of one head by one warp, in place in shared memory; pairs
-// (d, d + rope_dim / 2).
-OJ_DEVICE void norm_and_rotate(const Context& c, const float* weight, int r, float* head) {
-    int lane = lane_index();
-    int dim = c.dims.head_dim, half = c.dims.rope_dim / 2;
-    float squares = sum_squares(head, dim);
-    float scale = inverse_sqrt(squares / static_cast<float>(dim) + c.dims.rms_eps);
-    for (int d = lane; d < dim; d += warp_lanes)
-        head[d] = head[d] * scale * weight[d];
-    warp_sync();
-    const float* cosines = c.scratch.rotation + static_cast<int64_t>(r) * c.dims.rope_dim;
-    const float* sines = cosines + half;
-    for (int d = lane; d < half; d += warp_lanes) {
-        float low = head[d], high = head[d + half];
-        head[d] = fmaf(low, cosines[d], -(high * sines[d]));
-        head[d + half] = fmaf(low, sines[d], high * cosines[d]);
-    }
-    warp_sync();
+// What a head is multiplied with: the norm's weights of a lane's columns, the rotation of pair
+// `lane`.
+struct HeadFactors {
+    float weight[lane_columns];
+    float cosine, sine;
+};
+
+OJ_DEVICE const float* rotation_of(const Context& c, int r) {
+    return c.scratch.rotation + static_cast<int64_t>(r) * c.dims.rope_dim;
 }
 
-OJ_DEVICE void store_query(const Context& c, const Run& run, int r, int head, const float* query) {
-    int lane = lane_index();
-    int dim = c.dims.head_dim;
-    float scale = 1.0f / sqrtf(static_cast<float>(dim));
-    int64_t at = (static_cast<int64_t>(r) * c.dims.n_heads + head) * dim;
+OJ_DEVICE void load_factors(const Context& c, const float* weight, int r, HeadFactors* factors) {
+    int lane = lane_index(), half = c.dims.rope_dim / 2, d = lane * lane_columns;
+    if (d < c.dims.head_dim) load_floats<lane_columns>(weight + d, factors->weight);
+    if (lane < half) {
+        factors->cosine = rotation_of(c, r)[lane];
+        factors->sine = rotation_of(c, r)[half + lane];
+    }
+}
+
+// Norm and partial rotation of one head by one warp through its shared memory; pairs
+// (d, d + rope_dim / 2). A lane has eight neighbouring columns.
+OJ_DEVICE void norm_and_rotate(const Context& c, HeadFactors& factors, int r,
+                               float (&x)[lane_columns], float* head) {
+    int lane = lane_index(), d = lane * lane_columns;
+    int dim = c.dims.head_dim, half = c.dims.rope_dim / 2;
+    if (d < dim) store_floats<lane_columns>(head + d, x);
+    warp_sync();
+    float squares = 0.0f;
+    OJ_UNROLL(1)
+    for (int k = lane; k < dim; k += warp_lanes)
+        squares = fmaf(head[k], head[k], squares);
+    squares = warp_sum(squares);
+    float scale = inverse_sqrt(squares / static_cast<float>(dim) + c.dims.rms_eps);
+    for (int i = 0; i < lane_columns; ++i)
+        x[i] = x[i] * scale * factors.weight[i];
+    warp_sync();
+    if (d < dim) store_floats<lane_columns>(head + d, x);
+    warp_sync();
+    OJ_UNROLL(1)
+    for (int pair = lane; pair < half; pair += warp_lanes) {
+        float low = head[pair], high = head[pair + half];
+        head[pair] = fmaf(low, factors.cosine, -(high * factors.sine));
+        head[pair + half] = fmaf(low, factors.sine, high * factors.cosine);
+        if (pair + warp_lanes >= half) break;
+        factors.cosine = rotation_of(c, r)[pair + warp_lanes];
+        factors.sine = rotation_of(c, r)[pair + warp_lanes + half];
+    }
+    warp_sync();
+    if (d < dim) load_floats<lane_columns>(head + d, x);
+}
+
+// Four lanes have a group of kv_group columns.
+constexpr int group_lanes = kv_group / lane_columns;
+
+OJ_DEVICE void store_query(const Context& c, const Run& run, int r, int head,
+                           float (&x)[lane_columns]) {
+    int dim = c.dims.head_dim, d = not_hoisted(lane_index() * lane_columns);
+    // 1 / sqrt(dim), no code
+    float scale = dim == 64    ? 1.0f / sqrtf(64.0f)
+                  : dim == 128 ? 1.0f / sqrtf(128.0f)
+                               : 1.0f / sqrtf(256.0f);
+    int64_t at = (static_cast<int64_t>(r) * c.dims.n_heads + head) * dim + d;
+    for (int i = 0; i < lane_columns; ++i)
+        x[i] = x[i] * scale;
     if (c.kv.codec != OJ_KV_Q8_0) {
-        for (int d = lane; d < dim; d += warp_lanes)
-            c.scratch.query[at + d] = query[d] * scale;
+        if (d < dim) store_floats<lane_columns>(c.scratch.query + at, x);
         return;
     }
-    int per_kv = c.dims.n_heads / c.dims.n_kv_heads, in_group = (r - run.first_row) % group_rows;
-    int column = in_group * per_kv + head % per_kv;
-    int8_t* codes = c.scratch.query_codes +
-                    query_group_at(c.dims, r - in_group, head / per_kv, column / column_rows);
-    for (int d = lane; d < dim; d += warp_lanes) {
-        float x = query[d] * scale;
-        int magnitude = warp_max(static_cast<int>(float_to_bits(x) & 0x7fffffffu));
-        float largest = bits_to_float(static_cast<uint32_t>(magnitude));
-        int code = quantize_code(x, quantize16_factor(largest));
-        codes[query_code_at(column % column_rows, d, 0)] = static_cast<int8_t>(code16_high(code));
-        codes[query_code_at(column % column_rows, d, 1)] = static_cast<int8_t>(code16_low(code));
-        if (lane == 0) c.scratch.query_scales[(at + d) / kv_group] = quantize16_scale(largest);
+    int per_kv = quotient(c.dims.n_heads, c.dims.n_kv_heads), kv_head = quotient(head, per_kv);
+    int in_group = (r - run.first_row) % group_rows;
+    int column = in_group * per_kv + head - kv_head * per_kv;
+    int8_t* codes = in_global(c.scratch.query_codes) +
+                    query_group_at(c.dims, r - in_group, kv_head, column / column_rows);
+    int largest = largest_magnitude(x);
+    for (int width = 1; width < group_lanes; width *= 2) {
+        int other = shuffle_xor(largest, width);
+        largest = other > largest ? other : largest;
     }
+    float magnitude = bits_to_float(static_cast<uint32_t>(largest));
+    float factor = quantize16_factor(magnitude);
+    if (d >= dim) return;
+    codes += query_code_at(column % column_rows, d);
+    for (int i = 0; i < lane_columns; i += 4) {  // four columns on is the next lane of an operand
+        uint32_t high, low;
+        quantize_codes16(x + i, factor, &high, &low);
+        *reinterpret_cast<uint32_t*>(codes + 4 * i) = high;
+        *reinterpret_cast<uint32_t*>(codes + 4 * i + query_low) = low;
+    }
+    if (lane_index() % group_lanes == 0)
+        c.scratch.query_scales[at / kv_group] = quantize16_scale(magnitude);
 }
 
 // One head of a row into its page.
 OJ_DEVICE void store_kv(const Context& c, bool is_key, uint8_t* block, int position,
-                        const float* x) {
-    int lane = lane_index();
-    int dim = c.dims.head_dim;
-    uint8_t* codes = block + kv_scales_bytes(c.kv.codec, dim);
-    for (int d = lane; d < dim; d += warp_lanes) {
-        if (c.kv.codec != OJ_KV_Q8_0) {
-            int at = is_key ? d * kv_page + position : position * dim + d;
-            reinterpret_cast<uint16_t*>(codes)[at] = kv_half(x[d]);
-            continue;
+                        float (&x)[lane_columns]) {
+    int dim = c.dims.head_dim, d = not_hoisted(lane_index() * lane_columns);
+    if (c.kv.codec != OJ_KV_Q8_0) {
+        auto* halves = reinterpret_cast<uint16_t*>(block);
+        halves += is_key ? d * kv_page + position : position * dim + d;
+        for (int i = 0; d < dim && i < lane_columns; ++i)
+            halves[is_key ? i * kv_page : i] = kv_half(x[i]);
+        return;
+    }
+    float largest = 0.0f;
+    for (int i = 0; i < lane_columns; ++i)
+        largest = fmaxf(largest, fabsf(x[i]));
+    for (int width = 1; width < group_lanes; width *= 2)
+        largest = fmaxf(largest, shuffle_xor(largest, width));
+    if (d >= dim) return;
+    uint16_t scale = kv_scale(largest);
+    float factor = kv_factor(scale);
+    uint8_t* codes = block + kv_scales_bytes(OJ_KV_Q8_0, dim);
+    codes += is_key ? key_code_at(position, d, dim) : value_code_at(position, d);
+    OJ_UNROLL(
+        1)  // four columns on is the next lane of an operand, of values one column the next row
+    for (int i = 0; i < lane_columns; i += 4) {
+        uint32_t word = 0;
+        for (int j = 0; j < 4; ++j) {
+            uint32_t code = static_cast<uint32_t>(kv_code(x[j], factor)) & 255u;
+            if (!is_key) codes[(i + j) * 64] = static_cast<uint8_t>(code);
+            word |= code << (8 * j);
         }
-        float largest = fabsf(x[d]);
-        for (int width = warp_lanes / 2; width > 0; width /= 2)
-            largest = fmaxf(largest, shuffle_xor(largest, width));
-        uint16_t scale = kv_scale(largest);
-        int at = is_key ? key_code_at(position, d, dim) : value_code_at(position, d);
-        reinterpret_cast<int8_t*>(codes)[at] = static_cast<int8_t>(kv_code(x[d], kv_factor(scale)));
-        if (lane == 0)
-            reinterpret_cast<uint16_t*>(block)[kv_scale_at(position, d / kv_group)] = scale;
+        if (is_key) *reinterpret_cast<uint32_t*>(codes + 4 * i) = word;
+        for (int j = 0; j < 4; ++j)
+            x[j] = x[j + 4];
     }
-}
-
-OJ_DEVICE void load_head(const Product& product, int r, int first, int dim, float* head) {
-    int d = lane_index() * lane_columns;
-    if (d < dim) {
-        float v[lane_columns];
-        sum_segments<lane_columns>(product, r, first + d, v);
-        store_floats<lane_columns>(head + d, v);
-    }
-    warp_sync();
+    int group = d / kv_group;
+    int at = is_key ? key_scale_at(position, group, dim) : value_scale_at(position, group);
+    if (lane_index() % group_lanes == 0) reinterpret_cast<uint16_t*>(block)[at] = scale;
 }
 
 // One query head (head < n_queries), or the keys or values of one KV head, of a row by one warp.
 OJ_DEVICE void prepare_head(const Context& c, const Phase& p, const StepView& view, int r, int head,
-                            int n_queries, float* x) {
-    const Row& row = view.rows[r];
+                            int n_queries, float* shared) {
+    const Row row = view.rows[r];
+    int dim = c.dims.head_dim, d = lane_index() * lane_columns, n_kv = c.dims.n_kv_heads;
+    bool is_query = head < n_queries, is_key = !is_query && head - n_queries < n_kv;
+    int kv_head = is_query || is_key ? head - n_queries : head - n_queries - n_kv;
+    const Product& product = is_query ? c.scratch.qkv : is_key ? c.scratch.key : c.scratch.value;
+    HeadFactors factors = {};
+    if (is_query || is_key)
+        load_factors(c, is_query ? p.attention.q_norm : p.attention.k_norm, r, &factors);
+    float x[lane_columns] = {};
+    if (d < dim)
+        sum_segments<lane_columns>(product, r, (is_query ? 2 * head : kv_head) * dim + d, x);
+    if (row.position < 0) return;
     const Run& run = view.runs[row.run];
-    int dim = c.dims.head_dim;
-    if (head < n_queries) {
-        load_head(c.scratch.qkv, r, 2 * head * dim, dim, x);
-        norm_and_rotate(c, p.attention.q_norm, r, x);
-        store_query(c, run, r, head, x);
-        return;
-    }
-    head -= n_queries;
-    bool is_key = head < c.dims.n_kv_heads;
-    if (!is_key) head -= c.dims.n_kv_heads;
-    load_head(is_key ? c.scratch.key : c.scratch.value, r, head * dim, dim, x);
-    if (is_key) norm_and_rotate(c, p.attention.k_norm, r, x);
+    if (is_query || is_key) norm_and_rotate(c, factors, r, x, shared);
+    if (is_query) return store_query(c, run, r, head, x);
     int page = view.pages[run.first_page + row.position / kv_page];
-    uint8_t* block = is_key ? c.kv.keys(page, p.attention.kv_layer, head)
-                            : c.kv.values(page, p.attention.kv_layer, head);
+    uint8_t* block = is_key ? c.kv.keys(page, p.attention.kv_layer, kv_head)
+                            : c.kv.values(page, p.attention.kv_layer, kv_head);
     store_kv(c, is_key, block, row.position % kv_page, x);
 }
 
 OJ_PHASE void phase_attn_prepare(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
     int n_queries = p.kv_only ? 0 : c.dims.n_heads, heads = prepare_heads(c.dims, p.kv_only != 0);
-    float* x = reinterpret_cast<float*>(grid.shared) + warp_index() * max_head_dim;
+    float* x = reinterpret_cast<float*>(shared_memory()) + warp_index() * max_head_dim;
+    OJ_UNROLL(1)
     for (int item = first_item_of_warp(grid); item < view.n_rows * heads; item += warps_of(grid)) {
-        int r = item / heads;
-        if (view.rows[r].position < 0) continue;
-        prepare_head(c, p, view, r, item % heads, n_queries, x);
+        int r = quotient(item, heads);
+        prepare_head(c, p, view, r, item - r * heads, n_queries, x);
         warp_sync();
     }
 }
 
 // ---- splits ----
 
-// One part of a row group's column groups over one split; false if there is none.
-OJ_DEVICE bool find_split(const Context& c, const Phase& p, const StepView& view, int index,
-                          int part, int idle_parts, SplitItem* item) {
-    int kv_heads = c.dims.n_kv_heads, per_kv = c.dims.n_heads / kv_heads;
-    item->split = p.wave * view.wave_splits + index % view.wave_splits;
-    item->kv_head = index / view.wave_splits % kv_heads;
-    item->group = view.groups[index / view.wave_splits / kv_heads];
-    int last = view.rows[item->group.first_row + item->group.n_rows - 1].position;
-    if (item->split * kv_split > last) return false;
+// Item `index`: one part of a row group's column groups over one split; false if there is none.
+// Items at the same time are neighbouring splits, then groups that may read the same pages.
+OJ_DEVICE bool find_split(const Context& c, const Phase& p, const StepView& view,
+                          const SplitWork& work, int index, SplitItem* item) {
+    int per_kv = quotient(c.dims.n_heads, c.dims.n_kv_heads);
+    int rest = quotient(index, view.wave_splits);
+    item->split = p.wave * view.wave_splits + index - rest * view.wave_splits;
+    int groups = quotient(rest, work.parts), part = rest - groups * work.parts;
+    item->kv_head = quotient(groups, view.n_groups);
+    item->group = view.groups[groups - item->kv_head * view.n_groups];
+    const Row& last = view.rows[item->group.first_row + item->group.n_rows - 1];
+    item->last = last.position;
+    if (item->split * kv_split > item->last) return false;
+    item->pages = view.pages + view.runs[last.run].first_page;
+    item->kv = c.kv.keys(0, p.attention.kv_layer, item->kv_head);
     int columns = (item->group.n_rows * per_kv + column_rows - 1) / column_rows;
     int parts = (columns + max_item_columns - 1) / max_item_columns;
-    if (parts < idle_parts) parts = idle_parts;
-    int per_part = (columns + parts - 1) / parts;
+    if (parts < work.idle_parts) parts = work.idle_parts;
+    int per_part = quotient(columns + parts - 1, parts);
     item->first_column = part * per_part;
+    item->queries = c.scratch.query_codes + query_group_at(c.dims, item->group.first_row,
+                                                           item->kv_head, item->first_column);
     item->n_columns = columns - item->first_column;
     if (item->n_columns > per_part) item->n_columns = per_part;
     return item->n_columns > 0;
 }
 
+// The block's items at and behind `first` in shared memory, a lane each; by one warp.
+OJ_DEVICE void find_items(const Context& c, const Grid& grid, const Phase& p, const StepView& view,
+                          int first, SplitShared& shared) {
+    const SplitWork work = split_work(c.dims, view, grid.n_blocks);
+    int index = first + lane_index() * grid.n_blocks;
+    SplitItem item = {};
+    bool found = index < work.items() && find_split(c, p, view, work, index, &item);
+    uint32_t all = warp_ballot(found), before = (1u << lane_index()) - 1;
+    if (found) shared.items[count_bits(all & before)] = item;
+    if (lane_index() > 0) return;
+    shared.n_items = count_bits(all);
+    shared.more_items = first + warp_lanes * grid.n_blocks < work.items();
+}
+
+template <int dim>
+OJ_DEVICE void attend_codes(const Context& c, const Grid& grid, const Phase& p,
+                            const StepView& view) {
+    SplitShared& shared = split_shared();
+    bool more = true;
+    OJ_UNROLL(1)
+    for (int first = grid.block; more; first += warp_lanes * grid.n_blocks) {
+        if (warp_index() == 0) find_items(c, grid, p, view, first, shared);
+        block_sync();
+        more = shared.more_items;
+        const uint8_t* keys = nullptr;
+        if (shared.n_items > 0) keys = first_keys(c.kv, shared.items[0]);
+        OJ_UNROLL(1)
+        for (int i = 0; i < shared.n_items; ++i) {
+            const SplitItem* next = i + 1 < shared.n_items ? &shared.items[i + 1] : nullptr;
+            start_split<dim>(c, view, shared, shared.items[i]);
+            block_sync();
+            attend_split<dim>(c, p, view, shared, shared.items[i], next, &keys);
+        }
+        block_sync();  // the next items take the same memory
+    }
+}
+
+// Head sizes 64, 128 and 256; the backend refuses others.
 OJ_PHASE void phase_attn_splits(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
     if (c.kv.codec != OJ_KV_Q8_0) return attend_floats(c, grid, p, view);
-    const SplitWork work = split_work(c.dims, view, grid.n_blocks);
-    for (int i = grid.block; i < work.items(); i += grid.n_blocks) {
-        SplitItem item;
-        if (find_split(c, p, view, i % work.splits, i / work.splits, work.idle_parts, &item))
-            attend_split(c, grid, p, view, item);
-    }
+    if (c.dims.head_dim == 64) return attend_codes<64>(c, grid, p, view);
+    if (c.dims.head_dim == 128) return attend_codes<128>(c, grid, p, view);
+    attend_codes<256>(c, grid, p, view);
 }
 
 // ---- fold ----
 
-// A lane's output of a head, over splits.
+// A lane's outputs of a head, over splits.
 struct SplitTotal {
-    float largest, sum, out;
+    float largest, sum;
+    float out[lane_columns];
 };
 
-// Folds splits [first, end) of one head into `total`, 32 at a time: maxima are a scan, so that the
-// weights of all are known before the two chains of sums.
-OJ_DEVICE void fold_splits(const float* parts, int stride, int first, int n, int d,
+constexpr int splits_at_once = 4;  // whose loads are under way together
+
+// Folds splits [first, first + n) of the lane's head into `total`, a batch of as many as the head
+// has lanes at a time, which find their weights together: maxima are a scan. `parts` is the first
+// split's partial result, `d` the lane's first column of the head.
+OJ_DEVICE void fold_splits(const float* parts, int dim, int first, int n, int d,
                            SplitTotal* total) {
-    int lane = lane_index();
-    for (int begin = 0; begin < n; begin += warp_lanes) {
-        int count = n - begin < warp_lanes ? n - begin : warp_lanes;
+    int stride = dim + 2, lanes = dim / lane_columns;  // of a head
+    int lane = lane_index() % lanes, first_lane = lane_index() - lane;
+    for (int begin = 0; begin < n; begin += lanes) {
+        int count = n - begin < lanes ? n - begin : lanes;
         const float* from = parts + static_cast<int64_t>(begin) * stride;
-        float out[warp_lanes];
-        OJ_UNROLL_ALL
-        for (int s = 0; s < warp_lanes; ++s)
-            out[s] = s < count ? from[s * stride + 2 + d] : 0.0f;
-        float mine = lane < count ? from[lane * stride] : -INFINITY;
-        float sum = lane < count ? from[lane * stride + 1] : 0.0f;
+        float mine = -INFINITY, sum = 0.0f;
+        if (lane < count) {
+            Words2 words = load8(from + lane * stride);
+            mine = bits_to_float(words.x), sum = bits_to_float(words.y);
+        }
         bool fresh = first + begin == 0;
         float largest = !fresh && total->largest > mine ? total->largest : mine;
-        for (int width = 1; width < warp_lanes; width *= 2) {
+        for (int width = 1; width < lanes; width *= 2) {
             float other = shuffle_up(largest, width);
-            largest = other > largest ? other : largest;
+            largest = lane >= width && other > largest ? other : largest;
         }
         float before = shuffle_up(largest, 1);
         if (lane == 0) before = total->largest;
         float keep = exp_f32(before - largest), add = exp_f32(mine - largest);
         sum = sum * add;
-        OJ_UNROLL_ALL
-        for (int s = 0; s < warp_lanes; ++s) {
-            if (s >= count) break;
-            float keep_s = shuffle(keep, s), add_s = shuffle(add, s), sum_s = shuffle(sum, s);
-            if (s == 0 && fresh) {
-                total->sum = shuffle(sum, 0);
-                total->out = out[0];
-            } else {
-                total->sum = fmaf(total->sum, keep_s, sum_s);
-                total->out = fmaf(total->out, keep_s, out[s] * add_s);
+        if (fresh) {
+            load_pairs<lane_columns>(from + 2 + d, total->out);
+            total->sum = shuffle(sum, first_lane);
+        }
+        OJ_UNROLL(1)
+        for (int s = fresh ? 1 : 0; s < count; s += splits_at_once) {
+            float out[splits_at_once][lane_columns];
+            for (int i = 0; i < splits_at_once; ++i) {
+                int at = s + i < count ? s + i : s;
+                load_pairs<lane_columns>(from + at * stride + 2 + d, out[i]);
+            }
+            OJ_UNROLL_ALL
+            for (int i = 0; i < splits_at_once; ++i) {
+                if (s + i >= count) break;
+                int source = first_lane + s + i;
+                float keep_s = shuffle(keep, source), add_s = shuffle(add, source);
+                total->sum = fmaf(total->sum, keep_s, shuffle(sum, source));
+                for (int j = 0; j < lane_columns; ++j)
+                    total->out[j] = fmaf(total->out[j], keep_s, out[i][j] * add_s);
             }
         }
-        total->largest = shuffle(largest, count - 1);
+        total->largest = shuffle(largest, first_lane + count - 1);
     }
 }
 
-// Columns [first, first + 256) of a row's result by a block, 32 a warp.
-OJ_DEVICE void fold_piece(const Context& c, const Grid& grid, const Phase& p, const StepView& view,
-                          int r, int first) {
+// Columns [first, first + 256) of a row's result by a warp, neighbouring ones a lane.
+OJ_DEVICE void fold_piece(const Context& c, const Phase& p, const StepView& view, int r,
+                          int first) {
     int dim = c.dims.head_dim, cols = c.dims.q_rows(), stride = dim + 2;
-    int column = first + thread_index();
-    bool valid = column < cols;  // the same in a whole warp
-    int head = valid ? column / dim : 0, d = valid ? column % dim : 0;
+    int column = first + lane_index() * lane_columns;
+    bool valid = column < cols;
+    int head = valid ? quotient(column, dim) : 0, d = valid ? column - head * dim : 0;
     int64_t row_head = static_cast<int64_t>(r) * c.dims.n_heads + head;
-    float* totals = c.scratch.totals + row_head * stride;
+    float* totals = in_global(c.scratch.totals) + row_head * stride;
+    const float* parts = in_global(c.scratch.partials) + row_head * view.wave_splits * stride;
+    float gate[lane_columns];
+    sum_segments<lane_columns>(c.scratch.qkv, r, (2 * head + 1) * dim + d, gate);
     int begin = p.wave * view.wave_splits, n = view.rows[r].position / kv_split + 1 - begin;
     bool is_last = n <= view.wave_splits;
     if (!is_last) n = view.wave_splits;
-    SplitTotal total = {-INFINITY, 0.0f, 0.0f};
-    if (begin > 0) total = {totals[0], totals[1], totals[2 + d]};
-    const float* parts = c.scratch.partials + row_head * view.wave_splits * stride;
-    if (valid) fold_splits(parts, stride, begin, n, d, &total);
+    SplitTotal total = {-INFINITY, 0.0f, {}};
+    if (begin > 0) {
+        total.largest = totals[0], total.sum = totals[1];
+        load_pairs<lane_columns>(totals + 2 + d, total.out);
+    }
+    fold_splits(parts, dim, begin, n, d, &total);
     if (!is_last) {
-        block_sync();  // the warps of a head have read what they continue
-        if (valid) totals[2 + d] = total.out;
-        if (valid && d == 0) {
-            totals[0] = total.largest;
-            totals[1] = total.sum;
-        }
+        warp_sync();  // the head's lanes have read what they continue
+        if (valid && d == 0) totals[0] = total.largest, totals[1] = total.sum;
+        for (int i = 0; valid && i < lane_columns; ++i)
+            totals[2 + d + i] = total.out[i];
         return;
     }
-    float* results = reinterpret_cast<float*>(grid.shared);
-    if (valid) {
-        float gate = sum_segments(c.scratch.qkv, r, (2 * head + 1) * dim + d);
-        results[thread_index()] = total.out / total.sum * sigmoid_f32(gate);
+    OJ_UNROLL(1)  // each column in turn at the front
+    for (int i = 0; i < lane_columns; ++i) {
+        float result = total.out[0] / total.sum * sigmoid_f32(gate[0]);
+        OJ_UNROLL_ALL
+        for (int k = 0; k + 1 < lane_columns; ++k)
+            gate[k] = gate[k + 1], total.out[k] = total.out[k + 1];
+        gate[lane_columns - 1] = result;
     }
-    block_sync();
-    if (warp_index() == 0) {
-        float v[lane_columns];
-        load_floats<lane_columns>(results + lane_index() * lane_columns, v);
-        write_input(c.scratch.input, p.forms, r, cols, first, v);
-    }
-    block_sync();  // the next piece takes the same memory
+    write_input(c.scratch.input, p.forms, r, cols, first, gate);
 }
 
 // A row's input is written in the wave of its last split.
 OJ_PHASE void phase_attn_fold(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
-    int pieces = pieces_of_row(c.dims.q_rows());
-    for (int item = grid.block; item < view.n_rows * pieces; item += grid.n_blocks) {
-        int r = item / pieces;
-        int position = view.rows[r].position;
+    int pieces = pieces_of_row(c.dims.q_rows()), items = view.n_rows * pieces;
+    OJ_UNROLL(1)
+    for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
+        int r = quotient(item, pieces), position = view.rows[r].position;
         if (position < 0 || position / kv_split < p.wave * view.wave_splits) continue;
-        fold_piece(c, grid, p, view, r, item % pieces * piece_columns);
+        fold_piece(c, p, view, r, (item - r * pieces) * piece_columns);
     }
 }
 

@@ -16,7 +16,7 @@ namespace oj::cuda {
 namespace {
 
 // Raised whenever a page's or a snapshot's bytes would mean something else.
-constexpr uint32_t state_version = 1;
+constexpr uint32_t state_version = 2;
 
 constexpr int64_t bounce_bytes = int64_t{8} << 20;
 

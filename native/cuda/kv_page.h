@@ -2,7 +2,7 @@
 // (cpu/kv_codec.h) and divided alike into blocks of keys or values of one layer and head; inside a
 // block:
 //
-//     q8_0   scales [dim / 32][64] half, then codes as operands A of mma.m16n8k32:
+//     q8_0   scales as half, then codes as operands A of mma.m16n8k32:
 //            keys 64 positions x dim, values dim x 64 positions
 //     f16    keys [dim][64], values [64][dim]
 //
@@ -25,8 +25,13 @@ OJ_HD int64_t kv_block_bytes(int codec, int dim) {
     return kv_scales_bytes(codec, dim) + int64_t{kv_page} * dim * (codec == OJ_KV_Q8_0 ? 1 : 2);
 }
 
-// Index of the scale of one position and group of dimensions.
-OJ_HD int kv_scale_at(int position, int group) {
+// Indices of the scales of one position and group of 32 dimensions. Those of keys lie as a lane
+// wants them: [position / 16][position % 8][dim / 32][position % 16 / 8].
+OJ_HD int key_scale_at(int position, int group, int dim) {
+    int row = position / 16 * 8 + position % 8;
+    return (row * (dim / kv_group) + group) * 2 + position % 16 / 8;
+}
+OJ_HD int value_scale_at(int position, int group) {
     return group * kv_page + position;
 }
 
@@ -67,10 +72,12 @@ OJ_HD int64_t query_group_at(const Dims& dims, int first_row, int kv_head, int c
     return group * column_rows * dims.head_dim * 2;
 }
 
-// Byte inside a column group: [d / 32][lane][half of the code][d % 32 / 16][d % 4].
-OJ_HD int query_code_at(int column, int d, int low) {
+// Byte of a code's high half inside a column group: [d / 32][lane][half of the code][d % 32 / 16]
+// [d % 4]; the low half is query_low bytes on.
+constexpr int query_low = 8;
+OJ_HD int query_code_at(int column, int d) {
     int lane = column * 4 + d % 16 / 4;
-    return (d / 32 * 32 + lane) * 16 + low * 8 + d % 32 / 16 * 4 + d % 4;
+    return (d / 32 * 32 + lane) * 16 + d % 32 / 16 * 4 + d % 4;
 }
 
 }  // namespace oj::cuda

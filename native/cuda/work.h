@@ -45,7 +45,7 @@ struct SplitWork {
 
     OJ_HD int items() const { return splits * parts; }
 };
-constexpr int max_item_columns = 4;  // column groups of an item: their outputs are registers
+constexpr int max_item_columns = 3;  // column groups of an item: their outputs are registers
 
 OJ_HD SplitWork split_work(const Dims& d, const StepView& view, int n_blocks) {
     int most_columns = d.n_heads / d.n_kv_heads;  // of a whole row group

@@ -170,7 +170,8 @@ private:
             }
             auto* scales = reinterpret_cast<uint16_t*>(block);
             uint16_t scale = reinterpret_cast<uint16_t*>(host)[d / kv_group * kv_page + position];
-            scales[kv_scale_at(position, d / kv_group)] = scale;
+            scales[is_key ? key_scale_at(position, d / kv_group, dim)
+                          : value_scale_at(position, d / kv_group)] = scale;
             int at = is_key ? key_code_at(position, d, dim) : value_code_at(position, d);
             block[kv_scales_bytes(OJ_KV_Q8_0, dim) + at] =
                 static_cast<uint8_t>(kv_code(x[d], kv_factor(scale)));
@@ -302,6 +303,7 @@ const Case cases[] = {
     {"five heads to a KV head", five, {{100, 7}}, 1},
     {"a long context", two, {{4098, 3}}, 3},
     {"a long context in many waves", one, {{4097, 1}, {600, 2}}, 2},
+    {"more items than a block looks up together", one, std::vector<Rows>(20, {70, 1}), 1},
     {"f16 pages", five, {{254, 4}, {0, 3}}, 1, OJ_KV_F16},
     {"f16 pages, wide heads", two, {{600, 2}}, 2, OJ_KV_F16},
     {"drafts", large, {{63, 1}, {10, 1}, {300, 1}}, 1, OJ_KV_Q8_0, true},
@@ -317,7 +319,7 @@ int main() {
             AttentionTest(test, launch).run();
     }
     AttentionTest(cases[2], launches[1]).run_kv_only();
-    AttentionTest(cases[9], launches[1]).run_kv_only();
+    AttentionTest(cases[10], launches[1]).run_kv_only();
     // More blocks than items: column groups are divided among blocks.
     AttentionTest(cases[0], {7, 4}).run();
     AttentionTest(cases[3], {40, 5}).run();
