@@ -26,7 +26,7 @@ def section(setup: Setup, notes: Notes) -> None:
         notes[name] = value
     if setup.library is None:
         notes["build"] = build_record().get("cuda")
-    notes["free bytes"] = memory.plan(setup, files.micro(setup)).available
+    notes["free bytes"] = memory.plan(setup, files.micro(setup), draft_head_rows=0).available
 
 
 def nvidia_smi(*arguments: str) -> str:

@@ -22,12 +22,12 @@ def plan_options(setup: Setup) -> dict[str, Any]:
     return {"max_rows": 64, "mtp": 1, "draft_head_rows": setup.sizes.draft_head} | setup.sizes.plan
 
 
-def plan(setup: Setup, path: Path) -> Any:
+def plan(setup: Setup, path: Path, **changed: int) -> Any:
     """oj_memory_plan of the file; its `available` is what is free now."""
     native = setup.native()
     model = Model(native, path)
     found = native.ffi.new("oj_memory_plan *")
-    options = backend_options(kind=CUDA, kv="q8_0", **plan_options(setup))
+    options = backend_options(kind=CUDA, kv="q8_0", **(plan_options(setup) | changed))
     native.call(
         "oj_backend_memory", model.handle, native.ffi.new("oj_backend_options *", options), found
     )

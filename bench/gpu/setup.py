@@ -65,7 +65,7 @@ FULL = Sizes(
     stress_steps=1000,
     blocks=(82, 128, 132),
     variants=(
-        *(("OPENJET_CUDA_RING", kb) for kb in ("34", "72", "132", "200")),
+        *(("OPENJET_CUDA_RING", kb) for kb in ("34", "72", "132", "180")),
         ("OPENJET_CUDA_POLL", "relaxed"),
     ),
     draft_head=40_960,

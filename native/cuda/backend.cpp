@@ -31,9 +31,12 @@ void require(int value, int count, const char* what) {
                                     "; this backend has " + std::to_string(count));
 }
 
-// As much shared memory as the device has, or as is asked for.
+// More weights under way do not pay on an H200, and what is left is the L1 cache's.
+constexpr int enough_ring_bytes = 132 << 10;
+
+// As much shared memory as pays, or as is asked for.
 int choose_ring(const DeviceInfo& info, int asked_kb) {
-    if (asked_kb == 0) return info.largest_ring;
+    if (asked_kb == 0) return std::min(info.largest_ring, enough_ring_bytes);
     int least = (info.smallest_ring + 1023) / 1024, most = info.largest_ring / 1024;
     if (asked_kb >= least && asked_kb <= most) return asked_kb << 10;
     throw Error(OJ_ERR_INVALID, "OPENJET_CUDA_RING is " + std::to_string(asked_kb) +

@@ -21,6 +21,11 @@ OJ_HD constexpr int64_t largest_code(TileFormat f) {
     return f.offset != 0 ? 128 : 255;
 }
 constexpr int64_t largest_activation = 127;
+// Plain 4-bit codes of super groups are left where they are: 16 times the code in odd steps, the
+// code itself in even ones, whose sums are multiplied by this.
+OJ_HD constexpr int even_step_weight(TileFormat f) {
+    return f.group == super_group && f.code_bits == 4 && f.high_bits == 0 && !f.lookup ? 16 : 1;
+}
 OJ_HD constexpr int64_t largest_scale(TileFormat f) {
     return f.has_mins ? 63 : f.sub == 16 ? 128 : 32;
 }
@@ -35,6 +40,10 @@ struct InputLane {
     OJ_HD int codes(int chunk, int j) const {
         return input_code(0, chunk * chunk_columns) + (j * warp_lanes + lane) * 16;
     }
+    // What lies between a lane's codes of a chunk and of the next one, of a group and the next one.
+    static constexpr int chunk_stride = max_step_rows * chunk_columns;
+    static constexpr int group_stride = warp_lanes * 16;
+
     // Row of result column 2 t + k of column group j.
     OJ_HD int result_row(int j, int k) const { return j * column_rows + 2 * t + k; }
 };
@@ -67,9 +76,10 @@ OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, ui
             }
         }
     } else {
+        constexpr bool shifts = even_step_weight(f) == 1;
         OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
-            a[0][i] = words[i] << 4 & 0xf0f0f0f0u;
+            a[0][i] = shifts ? words[i] << 4 & 0xf0f0f0f0u : words[i] & 0x0f0f0f0fu;
             a[1][i] = words[i] & 0xf0f0f0f0u;
         }
     }
@@ -117,59 +127,108 @@ OJ_DEVICE HeaderRow load_header(const uint8_t* header) {
     return row;
 }
 
-// Byte i of a word as an integer.
-template <bool is_signed>
-OJ_DEVICE int32_t byte_of(uint32_t word, int i) {
-    if (is_signed) return static_cast<int32_t>(word << (24 - 8 * i)) >> 24;
-    return static_cast<int32_t>(word >> (8 * i) & 255);
+// Input of a block of 256 columns for `groups` column groups: a lane's registers. Codes are loaded
+// some chunks before they are multiplied, because L1 may not have them: as many as there are
+// registers for.
+template <BlockType type, int groups>
+struct BlockInput {
+    static constexpr int ahead = groups <= 2 ? block_steps / 2 : groups == 3 ? 2 : 1;
+    Words4 codes[ahead][groups];
+    Words4 sums[groups][2];  // [j][k] of result_row(j, k); of types with minima
+    Words2 scales[groups];   // of result_row(j, 0) and (j, 1)
+};
+
+// Codes of a chunk's column groups; `from` are the lane's of the first one.
+template <BlockType type, int groups>
+OJ_DEVICE void load_chunk(const int8_t* from, int c, BlockInput<type, groups>& in) {
+    OJ_UNROLL_ALL
+    for (int j = 0; j < groups; ++j)
+        in.codes[c % in.ahead][j] = load16_global(from + j * InputLane::group_stride);
 }
 
-// Adds 256 columns of a super-group type to the chains of column groups from first_group on.
 template <BlockType type, int groups>
-OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const InputLane& x, int index,
-                            int first_group, float (*acc)[4]) {
+OJ_DEVICE void load_scales(const Input& input, const InputLane& x, int index, int first_group,
+                           BlockInput<type, groups>& in) {
+    const int row = x.result_row(first_group, 0);
+    const float* scales = input.scales256 + input_scale(row, index);
+    const int16_t* sums = input.sums32 + input_sum32(row, index * super_group);
+    OJ_UNROLL_ALL
+    for (int j = 0; j < groups; ++j) {
+        in.scales[j] = load8_global(scales + j * column_rows);
+        if constexpr (tile_format(type).has_mins) {
+            OJ_UNROLL_ALL
+            for (int k = 0; k < 2; ++k)
+                in.sums[j][k] = load16_global(sums + (j * column_rows + k) * (super_group / 32));
+        }
+    }
+}
+
+// Scales of a chunk's sub-blocks, [row g, row g + 8][sub-block].
+template <BlockType type>
+OJ_DEVICE void load_scales(const uint8_t* block, const HeaderRow rows[2], const InputLane& x, int c,
+                           int32_t scales[2][4]) {
+    constexpr TileFormat f = tile_format(type);
+    const uint8_t* sides = block + sides_at(f, block_steps) + c * scales_bytes(f);
+    if constexpr (f.has_mins) {
+        OJ_UNROLL_ALL
+        for (int r = 0; r < 2; ++r) {
+            scales[r][0] = byte_of<false>(rows[r].even, c);
+            scales[r][1] = byte_of<false>(rows[r].odd, c);
+        }
+    } else if constexpr (f.sub == 16) {
+        Words2 words = load8(sides + x.g * 8);
+        OJ_UNROLL_ALL
+        for (int i = 0; i < 4; ++i) {
+            scales[0][i] = byte_of<true>(words.x, i);
+            scales[1][i] = byte_of<true>(words.y, i);
+        }
+    } else {
+        uint32_t word = load4(sides + x.g * 4);
+        OJ_UNROLL_ALL
+        for (int i = 0; i < 4; ++i)
+            scales[i / 2][i % 2] = byte_of<true>(word, i);
+    }
+}
+
+// Where a block's input is: of block `index` of a row, from column group first_group on.
+struct InputAt {
+    int index, next_index, first_group;
+    const int8_t* codes;  // a lane's
+    const int8_t* then;   // of what is multiplied next
+};
+
+// Adds 256 columns of a super-group type to the chains of some column groups. `in` holds the first
+// of their codes, and after that the first of what is multiplied next.
+template <BlockType type, int groups>
+OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const InputLane& x,
+                            const InputAt& at, BlockInput<type, groups>& in, float (*acc)[4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     constexpr bool is_signed = f.offset != 0;
     static_assert(largest_code(f) * largest_activation * super_group * largest_scale(f) <
                   1ll << 31);
-    int32_t sum[groups][4] = {};
+    constexpr int ahead = in.ahead;
+    // Where scales and sums are loaded: a block ahead, at its begin or where they are used.
+    constexpr bool scales_ahead = groups <= 2, scales_first = groups == 3;
+    if constexpr (scales_first) load_scales(input, x, at.index, at.first_group, in);
+    int32_t sum[2][groups][4] = {};  // of even and odd steps
     HeaderRow rows[2];
     if constexpr (f.has_mins) {
         OJ_UNROLL_ALL
         for (int r = 0; r < 2; ++r)
             rows[r] = load_header(block + sides_at(f, n) + (2 * x.g + r) * sizeof(Header));
     }
-    [[maybe_unused]] constexpr int chunks_at_once = groups <= 3 ? 2 : 1;  // as registers allow
+    [[maybe_unused]] constexpr int chunks_at_once = groups <= 3 ? n / 2 : 2;  // as registers allow
     OJ_UNROLL(chunks_at_once)
     for (int c = 0; c < n / 2; ++c) {
         uint32_t a[2][4];
         load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
                          x.lane, a);
-        int32_t scales[2][4];  // [row][sub-block of the chunk]
-        const uint8_t* sides = block + sides_at(f, n) + c * scales_bytes(f);
-        if constexpr (f.has_mins) {
-            OJ_UNROLL_ALL
-            for (int r = 0; r < 2; ++r) {
-                scales[r][0] = byte_of<false>(rows[r].even, c);
-                scales[r][1] = byte_of<false>(rows[r].odd, c);
-            }
-        } else if constexpr (f.sub == 16) {
-            Words2 words = load8(sides + x.g * 8);
-            OJ_UNROLL_ALL
-            for (int i = 0; i < 4; ++i) {
-                scales[0][i] = byte_of<true>(words.x, i);
-                scales[1][i] = byte_of<true>(words.y, i);
-            }
-        } else {
-            uint32_t word = load4(sides + x.g * 4);
-            OJ_UNROLL_ALL
-            for (int i = 0; i < 4; ++i)
-                scales[i / 2][i % 2] = byte_of<true>(word, i);
-        }
+        int32_t scales[2][4];
+        load_scales<type>(block, rows, x, c, scales);
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; ++j) {
-            Words4 q = load16(input.codes256 + x.codes(index * n / 2 + c, first_group + j));
+            const Words4 q = in.codes[c % ahead][j];
             const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
             OJ_UNROLL_ALL
             for (int s = 0; s < 2; ++s) {
@@ -180,17 +239,23 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
                         product_k16<is_signed>(dot, a[s] + 2 * half, b[s][half], 0);
                         OJ_UNROLL_ALL
                         for (int i = 0; i < 4; ++i)
-                            sum[j][i] += dot[i] * scales[i / 2][2 * s + half];
+                            sum[s][j][i] += dot[i] * scales[i / 2][2 * s + half];
                     }
                 } else {
                     product_k32<is_signed>(dot, a[s], b[s], 0);
                     OJ_UNROLL_ALL
                     for (int i = 0; i < 4; ++i)
-                        sum[j][i] += dot[i] * scales[i / 2][s];
+                        sum[s][j][i] += dot[i] * scales[i / 2][s];
                 }
             }
         }
+        const int next = c + ahead;
+        load_chunk(next < n / 2 ? at.codes + next * x.chunk_stride
+                                : at.then + (next - n / 2) * x.chunk_stride,
+                   c, in);
     }
+    if constexpr (!scales_first && !scales_ahead)
+        load_scales(input, x, at.index, at.first_group, in);
     float d[2], dmin[2];
     if constexpr (f.has_mins) {
         OJ_UNROLL_ALL
@@ -207,16 +272,15 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     for (int j = 0; j < groups; ++j) {
         OJ_UNROLL_ALL
         for (int k = 0; k < 2; ++k) {
-            int row = x.result_row(first_group + j, k);
-            float scale = input.scales256[input_scale(row, index)];
-            Words4 sums;
-            if constexpr (f.has_mins)
-                sums = load16(input.sums32 + input_sum32(row, index * super_group));
+            float scale = bits_to_float(k == 0 ? in.scales[j].x : in.scales[j].y);
             OJ_UNROLL_ALL
             for (int r = 0; r < 2; ++r) {
-                float product = static_cast<float>(sum[j][2 * r + k]);
+                const int i = 2 * r + k;
+                float product =
+                    static_cast<float>(sum[0][j][i] * even_step_weight(f) + sum[1][j][i]);
                 float p;
                 if constexpr (f.has_mins) {
+                    const Words4& sums = in.sums[j][k];
                     int32_t min = magic_int;
                     min = dot2_low(sums.x, rows[r].first_mins, min);
                     min = dot2_high(sums.y, rows[r].first_mins, min);
@@ -226,10 +290,11 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
                 } else {
                     p = d[r] * product;
                 }
-                acc[j][2 * r + k] = fmaf(scale, p, acc[j][2 * r + k]);
+                acc[j][i] = fmaf(scale, p, acc[j][i]);
             }
         }
     }
+    if constexpr (scales_ahead) load_scales(input, x, at.next_index, at.first_group, in);
 }
 
 // Adds n times 32 columns of a small-group type, of which the row's `first` is the first.
@@ -320,32 +385,83 @@ OJ_DEVICE void put_segment(const InputLane& x, const UnitTarget& target, bool be
 
 // One unit of a quantised matrix: a tile's columns [first, last), from the stream.
 template <BlockType type, int groups>
-OJ_DEVICE void multiply_packed(const Input& from, const InputLane& x, int first, int last,
+OJ_DEVICE void multiply_unit32(const Input& from, const InputLane& x, int first, int last,
                                Ring& ring, const UnitTarget& target) {
     constexpr TileFormat f = tile_format(type);
     const Input input = from;  // its pointers, as far as they are used, in registers
     float acc[groups][4] = {};
+    constexpr int at_once =  // as registers allow
+        groups <= 3 || f.group == small_group ? groups : 4;
     OJ_UNROLL(1)
     for (int column = first; column < last; column += super_group) {
         int n = (last - column) / 32;
         n = n < block_steps ? n : block_steps;
-        int bytes = block_bytes(f, n);
-        const uint8_t* block = take_block(ring, bytes);
-        constexpr int at_once =  // as registers allow
-            groups <= 4 || f.group == small_group ? groups : 4;
+        const int bytes = block_bytes(f, n);
+        const uint8_t* block = take_piece(ring, bytes);
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; j += at_once) {
             if (j * column_rows >= x.n_rows) break;
-            if constexpr (f.group == super_group) {
-                add_block256<type, at_once>(block, input, x, column / super_group, j, acc + j);
-            } else {
-                add_block32<type, at_once>(block, n, input, x, column / 32, j, acc + j);
-            }
+            add_block32<type, at_once>(block, n, input, x, column / 32, j, acc + j);
         }
         release(ring, bytes);
-        int next = column + super_group;
+        const int next = column + super_group;
         if (next % k_segment == 0 || next >= last)
             put_segment<groups>(x, target, next - first <= k_segment, acc);
+    }
+}
+
+template <BlockType type, int groups>
+OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first, int last,
+                                Ring& ring, const UnitTarget& target) {
+    constexpr int bytes = block_bytes(tile_format(type), block_steps);
+    constexpr int block_stride = block_steps / 2 * InputLane::chunk_stride;
+    constexpr int segment_blocks = k_segment / super_group;
+    const Input input = from;  // its pointers, as far as they are used, in registers
+    float acc[groups][4] = {};
+    constexpr int at_once = groups <= 3 ? groups : 4;  // as registers allow
+    BlockInput<type, at_once> in;
+    const int8_t* here = input.codes256 + x.codes(first / chunk_columns, 0);
+    OJ_UNROLL_ALL
+    for (int c = 0; c < in.ahead; ++c)
+        load_chunk(here + c * x.chunk_stride, c, in);
+    int index = first / super_group;
+    const int first_index = index, end = last / super_group;
+    if constexpr (groups <= 2) load_scales(input, x, index, 0, in);
+    while (index < end) {
+        const int most = blocks_of_piece(tile_format(type), ring.bytes);
+        const int blocks = end - index < most ? end - index : most;
+        const uint8_t* block = take_piece(ring, blocks * bytes);
+        OJ_UNROLL(1)
+        for (int left = blocks; left > 0; --left) {
+            const int next = index + 1 < end ? index + 1 : index;
+            const int8_t* next_here = here + (next - index) * block_stride;
+            OJ_UNROLL_ALL
+            for (int j = 0; j < groups; j += at_once) {
+                if (j * column_rows >= x.n_rows) break;
+                const int8_t* codes = here + j * x.group_stride;
+                const bool more = (j + at_once) * column_rows < x.n_rows;
+                add_block256<type, at_once>(
+                    block, input, x,
+                    {index, next, j, codes, more ? codes + at_once * x.group_stride : next_here},
+                    in, acc + j);
+            }
+            block += bytes;
+            here = next_here;
+            ++index;
+            if (index % segment_blocks == 0 || index >= end)
+                put_segment<groups>(x, target, index - first_index <= segment_blocks, acc);
+        }
+        release(ring, blocks * bytes);
+    }
+}
+
+template <BlockType type, int groups>
+OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first, int last,
+                               Ring& ring, const UnitTarget& target) {
+    if constexpr (tile_format(type).group == super_group) {
+        multiply_unit256<type, groups>(input, x, first, last, ring, target);
+    } else {
+        multiply_unit32<type, groups>(input, x, first, last, ring, target);
     }
 }
 

@@ -109,12 +109,25 @@ inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
     return result;
 }
 
-// Asynchronous copy of 16 bytes to shared memory, past L1.
-inline void copy_async(void* shared, const void* global, OJ_SITE) {
-    emulator::copy_async(shared, global, site);
+// Byte i (0..3) of a word, with its sign or as it is.
+template <bool is_signed>
+int32_t byte_of(uint32_t word, int i) {
+    auto byte = static_cast<uint8_t>(word >> (8 * i));
+    return is_signed ? static_cast<int8_t>(byte) : byte;
 }
-// The same, of what is read once a step: gives way to other data in L2.
-inline void copy_async_once(void* shared, const void* global, OJ_SITE) {
+
+// Loads of device memory (not shared), in program order with the copies and waits below: what is
+// loaded before a wait is under way during it.
+inline Words4 load16_global(const void* at) {
+    return load16(at);
+}
+inline Words2 load8_global(const void* at) {
+    return load8(at);
+}
+
+// Asynchronous copy of 16 bytes to shared memory, past L1, of what is read once a step: it gives
+// way to other data in L2, so that the kernel's code and the activations stay there.
+inline void copy_async(void* shared, const void* global, OJ_SITE) {
     emulator::copy_async(shared, global, site);
 }
 inline void copy_commit() {
@@ -211,10 +224,43 @@ OJ_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
     return __byte_perm(a, b, selector);
 }
 
+// prmt takes the sign of byte i for a selector with bit 3, 0 for a byte of the second word.
+template <bool is_signed>
+OJ_DEVICE int32_t byte_of(uint32_t word, int i) {
+    int32_t value;
+    const int others = is_signed ? 0x8880 | i * 0x1110 : 0x4440;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(value) : "r"(word), "r"(others | i));
+    return value;
+}
+
+OJ_DEVICE Words4 load16_global(const void* at) {
+    Words4 v;
+    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(__cvta_generic_to_global(at)));
+    return v;
+}
+OJ_DEVICE Words2 load8_global(const void* at) {
+    Words2 v;
+    asm volatile("ld.global.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(v.x), "=r"(v.y)
+                 : "l"(__cvta_generic_to_global(at)));
+    return v;
+}
+
 OJ_DEVICE void copy_async(void* shared, const void* global) {
     auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+#if __CUDA_ARCH__ >= 900
+    // What createpolicy makes of L2::evict_first there. As a constant: made at run time, the policy
+    // was an illegal instruction in one of the two kernels (nvcc 13.0, H200).
+    constexpr uint64_t evict_first = 0x12f0000000000000;
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(global), "l"(evict_first)
+                 : "memory");
+#else
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global)
                  : "memory");
+#endif
 }
 OJ_DEVICE void launch_next_kernel() {
 #if __CUDA_ARCH__ >= 900
@@ -225,14 +271,6 @@ OJ_DEVICE void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-}
-OJ_DEVICE void copy_async_once(void* shared, const void* global) {
-    auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
-                 "l"(global), "l"(policy)
-                 : "memory");
 }
 OJ_DEVICE void copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -18,8 +18,14 @@ constexpr int smallest_ring_bytes = block_warps * largest_block_bytes;
 // Packed weights of a unit that are not issued yet.
 struct Stretch {
     const uint8_t* from;
-    int left, block_bytes;
+    int left, piece_bytes;
 };
+
+// Blocks that are copied and taken together: two of super groups, whose blocks are whole, where
+// three such pieces fit into a warp's ring.
+OJ_HD constexpr int blocks_of_piece(TileFormat f, int ring_bytes) {
+    return f.group == super_group && 6 * block_bytes(f, block_steps) <= ring_bytes ? 2 : 1;
+}
 
 // A warp's ring: bytes of shared memory; a block never wraps, the rest of the ring is skipped.
 // Every lane has the same values, in registers while it multiplies.
@@ -27,7 +33,7 @@ struct Ring {
     int at, bytes;
     int write_at, read_at;  // in the ring
     int used;               // bytes from read_at to write_at, skipped ones included
-    int in_flight;          // blocks issued and not yet released
+    int in_flight;          // pieces issued and not yet released
     Stretch current, next;  // what is issued next; then what look_ahead() finds
 };
 
@@ -36,8 +42,8 @@ struct Stream {
     Ring ring;  // while nothing is multiplied
     Schedule schedule;
     int warp, n_warps;
-    int found_entry;  // of the schedule: where look_ahead() is
-    UnitRange to_find;
+    int found_entry;           // of the schedule: where look_ahead() is
+    UnitRange found, to_find;  // this warp's units there, and those that it has not come to
     int entry;  // the multiply phase whose units are taken next, or is being worked on
     UnitRange to_take;
 };
@@ -61,6 +67,7 @@ OJ_DEVICE bool look_ahead(Stream& s, Stretch& next) {
     while (!found && entry < s.schedule.n_entries) {
         if (same_unit(units.first, units.end)) {
             units = find_units(s, ++entry);
+            keep(s.found, units);
             continue;
         }
         const Phase& p = phase_of(s.schedule, entry);
@@ -70,7 +77,7 @@ OJ_DEVICE bool look_ahead(Stream& s, Stretch& next) {
         const TileFormat f = tile_format(static_cast<BlockType>(m.type));
         if (f.code_bits == 0) continue;  // float rows are read where they are
         next = {m.data + unit_offset(m, unit), static_cast<int>(unit_bytes(m, unit)),
-                block_bytes(f, block_steps)};
+                block_bytes(f, block_steps) * blocks_of_piece(f, s.ring.bytes)};
         found = true;
     }
     keep(s.found_entry, entry);
@@ -78,55 +85,75 @@ OJ_DEVICE bool look_ahead(Stream& s, Stretch& next) {
     return found;
 }
 
-// Issues blocks of the two stretches while they fit.
-OJ_DEVICE void issue(Ring& r) {
-    while (r.in_flight < most_in_flight) {
-        if (r.current.left == 0) {
-            if (r.next.left == 0) return;
-            r.current = r.next;
-            r.next.left = 0;
-        }
-        int bytes = r.current.left < r.current.block_bytes ? r.current.left : r.current.block_bytes;
-        if (r.in_flight == 0) r.write_at = r.read_at = r.used = 0;
-        bool wraps = r.write_at + bytes > r.bytes;
-        int skipped = wraps ? r.bytes - r.write_at : 0;
-        if (r.used + skipped + bytes > r.bytes) return;
-        if (wraps) r.write_at = 0;
-        uint8_t* to = shared_memory() + r.at + r.write_at;
-        for (int at = lane_index() * 16; at < bytes; at += warp_lanes * 16)
-            copy_async_once(to + at, r.current.from + at);
-        copy_commit();
-        ++r.in_flight;
-        r.used += skipped + bytes;
-        r.write_at += bytes;
-        r.current.from += bytes;
-        r.current.left -= bytes;
+// Copies a piece by the whole warp. Lanes without work in the last copies are masked, not branched
+// around: this is in the loop over pieces.
+OJ_DEVICE void copy_piece(uint8_t* to, const uint8_t* from, int bytes) {
+    constexpr int at_once = warp_lanes * 16;
+    to += lane_index() * 16;
+    from += lane_index() * 16;
+    OJ_UNROLL(1)
+    for (; bytes >= 4 * at_once; bytes -= 4 * at_once) {
+        OJ_UNROLL_ALL
+        for (int i = 0; i < 4; ++i)
+            copy_async(to + i * at_once, from + i * at_once);
+        to += 4 * at_once;
+        from += 4 * at_once;
     }
+    const int mine = bytes - lane_index() * 16;
+    OJ_UNROLL_ALL
+    for (int i = 0; i < 4; ++i) {
+        if (i * at_once < mine) copy_async(to + i * at_once, from + i * at_once);
+    }
+    copy_commit();
+}
+
+// Issues the next piece of the two stretches if it fits.
+OJ_DEVICE bool issue_piece(Ring& r) {
+    if (r.in_flight >= most_in_flight) return false;
+    if (r.current.left == 0) {
+        if (r.next.left == 0) return false;
+        r.current = r.next;
+        r.next.left = 0;
+    }
+    int bytes = r.current.left < r.current.piece_bytes ? r.current.left : r.current.piece_bytes;
+    if (r.in_flight == 0) r.write_at = r.read_at = r.used = 0;
+    bool wraps = r.write_at + bytes > r.bytes;
+    int skipped = wraps ? r.bytes - r.write_at : 0;
+    if (r.used + skipped + bytes > r.bytes) return false;
+    if (wraps) r.write_at = 0;
+    copy_piece(shared_memory() + r.at + r.write_at, r.current.from, bytes);
+    ++r.in_flight;
+    r.used += skipped + bytes;
+    r.write_at += bytes;
+    r.current.from += bytes;
+    r.current.left -= bytes;
+    return true;
 }
 
 // Fills the ring and has a stretch ready behind it: called at every unit, so that release() need
 // not look ahead.
 OJ_DEVICE void fill(Stream& s, Ring& r) {
     do {
-        issue(r);
+        while (issue_piece(r)) {
+        }
     } while (r.next.left == 0 && look_ahead(s, r.next));
 }
 
 // ring_bytes (smallest_ring_bytes or more) of shared memory from ring_at on are all warps' rings.
 // Each warp has a Stream of its own.
-OJ_DEVICE void open_stream(const Schedule& schedule, const Grid& grid, int ring_at, int ring_bytes,
-                           Stream& stream) {
+OJ_PHASE void open_stream(const Schedule& schedule, const Grid& grid, int ring_at, int ring_bytes,
+                          Stream& stream) {
     Stream s = {};
     s.schedule = schedule;
     s.warp = grid.block * block_warps + warp_index();
     s.n_warps = grid.n_blocks * block_warps;
     s.to_take = find_units(s, s.entry);
     s.found_entry = s.entry;
-    s.to_find = s.to_take;
+    s.found = s.to_find = s.to_take;
+    s.ring.bytes = ring_bytes / block_warps / 16 * 16;
+    s.ring.at = ring_at + warp_index() * s.ring.bytes;
     keep(stream, s);
-    Ring r = {};
-    r.bytes = ring_bytes / block_warps / 16 * 16;
-    r.at = ring_at + warp_index() * r.bytes;
+    Ring r = s.ring;
     fill(stream, r);
     keep(stream.ring, r);
 }
@@ -141,9 +168,12 @@ OJ_DEVICE bool take_unit(Stream& s, const Phase& p, Unit& unit) {
 
 // Behind a multiply phase: to the next one, with the ring as full as it gets. Nothing here depends
 // on other blocks, so it is done while they are waited for.
-OJ_DEVICE void next_multiply(Stream& s) {
+OJ_PHASE void next_multiply(Stream& s) {
     int entry = s.entry + 1;
-    UnitRange units = find_units(s, entry);
+    const bool is_found = entry < s.schedule.n_entries &&
+                          entry + s.schedule.sequence[entry].next_multiply == s.found_entry;
+    if (is_found) entry = s.found_entry;
+    UnitRange units = is_found ? s.found : find_units(s, entry);
     keep(s.entry, entry);
     keep(s.to_take, units);
     Ring r = s.ring;
@@ -164,8 +194,8 @@ OJ_DEVICE void wait_until_left(int left) {
     }
 }
 
-// The oldest block, of `bytes`; valid for the whole warp until release().
-OJ_DEVICE const uint8_t* take_block(Ring& r, int bytes) {
+// The oldest piece, of `bytes`; valid for the whole warp until release().
+OJ_DEVICE const uint8_t* take_piece(Ring& r, int bytes) {
     wait_until_left<0, most_in_flight - 1>(r.in_flight - 1);
     warp_sync();
     if (r.read_at + bytes > r.bytes) {
@@ -180,7 +210,7 @@ OJ_DEVICE void release(Ring& r, int bytes) {
     r.read_at += bytes;
     r.used -= bytes;
     --r.in_flight;
-    issue(r);
+    issue_piece(r);
 }
 
 }  // namespace oj::cuda
