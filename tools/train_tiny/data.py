@@ -20,8 +20,11 @@ def shard_path(folder: Path, long: bool, index: int) -> Path:
     return folder / f"{'long' if long else 'short'}-{index:05}.npz"
 
 
-def produce(folder: Path, tokenizer: Path, first: int, step: int, short: int, long: int) -> None:
-    """Write every `step`-th shard from `first` on: long ones first in proportion, then short."""
+def produce(
+    folder: Path, tokenizer: Path, first: int, step: int, short: int, long: int, seen: int
+) -> None:
+    """Write every `step`-th shard from `first` on: long ones first in proportion, then short;
+    of documents that come after those of `seen` shards."""
     os.nice(10)  # the trainer and its compiler come first
     vocab = vocabulary.load(tokenizer)
     pad = vocab.token_to_id(vocabulary.PAD)
@@ -31,7 +34,7 @@ def produce(folder: Path, tokenizer: Path, first: int, step: int, short: int, lo
         for is_long in kinds:
             number = index // every if is_long else index
             length = LONG_ROW if is_long else SHORT_ROW
-            source = documents(1_000_003 * number + 7 * is_long + 1, vocab, is_long)
+            source = documents(1_000_003 * (seen + number) + 7 * is_long + 1, vocab, is_long)
             arrays = pack(source, SHARD_TOKENS // length, length, pad)
             path = shard_path(folder, is_long, number)
             temporary = path.with_suffix(".tmp.npz")
@@ -39,13 +42,15 @@ def produce(folder: Path, tokenizer: Path, first: int, step: int, short: int, lo
             temporary.rename(path)
 
 
-def start(folder: Path, tokenizer: Path, workers: int, short: int, long: int) -> list[mp.Process]:
-    """Generate `short` and `long` shards with this many processes."""
+def start(
+    folder: Path, tokenizer: Path, workers: int, short: int, long: int, seen: int = 0
+) -> list[mp.Process]:
+    """Generate `short` and `long` shards with this many processes, after `seen` shards."""
     folder.mkdir(parents=True, exist_ok=True)
     context = mp.get_context("spawn")
     processes = [
         context.Process(
-            target=produce, args=(folder, tokenizer, i, workers, short, long), daemon=True
+            target=produce, args=(folder, tokenizer, i, workers, short, long, seen), daemon=True
         )
         for i in range(workers)
     ]

@@ -1,9 +1,11 @@
 """Train openjet-tiny for a given time.
 
-    python -m tools.train_tiny.train OUT [--seconds 300] [--workers 10] [--tokenizer FILE] [--micro]
+    python -m tools.train_tiny.train OUT [--seconds 300] [--workers 10] [--tokenizer FILE]
+        [--after FILE] [--micro]
 
 Writes OUT/tokenizer.json, OUT/early.pt (step 250: flat distributions, for sensitive parity
-tests), OUT/final.pt (float16 matrices) and OUT/train.log.
+tests), OUT/final.pt (float16 matrices) and OUT/train.log. With --after it goes on from a final.pt,
+with its tokenizer: on documents that it has not seen, warmed up anew.
 """
 
 from __future__ import annotations
@@ -60,6 +62,15 @@ def save(model: TinyModel, path: Path, **notes: Any) -> None:
     torch.save({"shape": asdict(model.shape), "state": state, **notes}, path)
 
 
+def load(model: TinyModel, path: Path) -> tuple[int, int]:
+    """Takes what save() wrote; the steps and tokens that it was trained for."""
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    if saved["shape"] != asdict(model.shape):
+        raise ValueError(f"{path} has another shape: {saved['shape']}")
+    model.load_state_dict({name: value.float() for name, value in saved["state"].items()})
+    return saved["step"], saved["tokens"]
+
+
 def weighted_loss(hidden: Tensor, embedding: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     logits = functional.linear(hidden, embedding).flatten(0, 1)
     losses = functional.cross_entropy(logits.float(), targets.flatten(), reduction="none")
@@ -94,10 +105,9 @@ def rate(step: int, progress: float) -> float:
 class Trainer:
     """One model, its optimizers and its data."""
 
-    def __init__(self, shape: Shape, folder: Path, device: torch.device, tokens: int) -> None:
-        torch.manual_seed(1)
+    def __init__(self, model: TinyModel, folder: Path, device: torch.device, tokens: int) -> None:
         self.device, self.cuda = device, device.type == "cuda"
-        self.model = TinyModel(shape).to(device)
+        self.model = model.to(device)
         self.optimizers = optimizers(self.model)
         self.sources = {long: data.batches(folder, long, tokens) for long in (False, True)}
         self.loss = weighted_loss
@@ -152,7 +162,13 @@ class Trainer:
 
 
 def train(
-    out: Path, seconds: float, workers: int, shape: Shape, tokens: int, vocabulary_file: Path | None
+    out: Path,
+    seconds: float,
+    workers: int,
+    shape: Shape,
+    tokens: int,
+    vocabulary_file: Path | None,
+    after: Path | None = None,
 ) -> None:
     out.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -173,14 +189,22 @@ def train(
     folder = Path("/dev/shm") / f"openjet-tiny-{int(time.time())}"
     steps = int(seconds * 14) if device.type == "cuda" else 8
     per_shard = max(1, data.SHARD_TOKENS // tokens)
+    torch.manual_seed(1)
+    model = TinyModel(shape)
+    before, seen = load(model, after) if after else (0, 0)
     processes = data.start(
-        folder, tokenizer, workers, steps // per_shard + 2, steps // LONG_EVERY // per_shard + 2
+        folder,
+        tokenizer,
+        workers,
+        steps // per_shard + 2,
+        steps // LONG_EVERY // per_shard + 2,
+        -(-seen // data.SHARD_TOKENS),
     )
-    trainer = Trainer(shape, folder, device, tokens)
+    trainer = Trainer(model, folder, device, tokens)
     for long in (False, True):
         trainer.step(long, 0.0)  # compiles
     note(event="compiled", parameters=sum(p.numel() for p in trainer.model.parameters()))
-    start, step, seen = time.monotonic(), 0, 0
+    start, step, seen_before = time.monotonic(), 0, seen
     while (progress := (time.monotonic() - start) / seconds) < 1.0:
         long = step % LONG_EVERY == LONG_EVERY - 1
         found = trainer.step(long, rate(step, progress))
@@ -193,12 +217,12 @@ def train(
                 step=step,
                 long=long,
                 losses=values,
-                tokens_s=round(seen / (time.monotonic() - start)),
+                tokens_s=round((seen - seen_before) / (time.monotonic() - start)),
             )
-        if step == EARLY_STEP:
+        if step == EARLY_STEP and not after:
             save(trainer.model, out / "early.pt", step=step, tokens=seen)
-    save(trainer.model, out / "final.pt", step=step, tokens=seen)
-    note(event="trained", step=step, tokens=seen)
+    save(trainer.model, out / "final.pt", step=before + step, tokens=seen)
+    note(event="trained", step=before + step, tokens=seen)
     for process in processes:
         process.terminate()
     shutil.rmtree(folder, ignore_errors=True)
@@ -212,11 +236,14 @@ def main() -> None:
     parser.add_argument(
         "--tokenizer", type=Path, help="a tokenizer.json to keep (default: train one)"
     )
+    parser.add_argument("--after", type=Path, help="a final.pt to go on from; with its --tokenizer")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="per step")
     parser.add_argument("--micro", action="store_true", help="a four-layer model, for dry runs")
     args = parser.parse_args()
     shape = MICRO if args.micro else TINY
-    train(args.out, args.seconds, args.workers, shape, args.tokens, args.tokenizer)
+    if args.after and not args.tokenizer:
+        parser.error("--after needs the --tokenizer of that file")
+    train(args.out, args.seconds, args.workers, shape, args.tokens, args.tokenizer, args.after)
 
 
 if __name__ == "__main__":
