@@ -144,7 +144,9 @@ class OutputParser:
         self._end: EndReason = "stop"
         self._machine: Step[None] | None = self._run()
 
-        #: Tokens fed while the model was thinking.
+        #: Tokens read: all that were fed, or those up to the one that completed a stop string.
+        self.tokens = 0
+        #: Those of them read while the model was thinking.
         self.reasoning_tokens = 0
 
     @property
@@ -158,8 +160,11 @@ class OutputParser:
 
     def feed(self, ids: Iterable[int]) -> ChatDelta:
         """What these tokens add. Tags count as tags only as the vocabulary's own tokens; without
-        the token that ended the generation."""
+        the token that ended the generation. What follows a stop string is not looked at."""
         for token in ids:
+            if self.stopped:
+                break
+            self.tokens += 1
             if self._thinking:
                 self.reasoning_tokens += 1
             if (tag := self._tag_of.get(token)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -256,7 +257,8 @@ class ChatStream(TurnStream[Token]):
             return self._end(_END_REASONS.get(self._generation.finish or "stop", "stop"))
         self._output += _output(tokens)
         if self._with_logprobs:
-            deltas = [self._token_delta(token) for token in tokens]
+            wanted = itertools.takewhile(lambda _: not self._parser.stopped, tokens)
+            deltas = [self._token_delta(token) for token in wanted]
         else:
             deltas = [self._parser.feed(_output(tokens))]
         if self._parser.stopped:
@@ -281,16 +283,17 @@ class ChatStream(TurnStream[Token]):
         return TokenLogprob(*described(token.id), token.logprob, top)
 
     def _end(self, reason: EndReason) -> list[ChatDelta]:
-        delta = self._parser.finish(reason)
-        stats = self.stats
+        stats, parser = self.stats, self._parser
+        delta = parser.finish(reason)
         usage = Usage(
             prompt_tokens=stats.prompt_tokens,
-            completion_tokens=stats.generated,
+            # The engine goes on behind a stop string until it hears of it: that is no answer's.
+            completion_tokens=parser.tokens if parser.stopped else stats.generated,
             cached_tokens=stats.cached_tokens,
-            reasoning_tokens=self._parser.reasoning_tokens,
+            reasoning_tokens=parser.reasoning_tokens,
         )
-        result = replace(self._parser.result(usage), logprobs=tuple(self._logprobs))
-        if self._generation.finish == "stop" and not self._parser.stopped:
+        result = replace(parser.result(usage), logprobs=tuple(self._logprobs))
+        if self._generation.finish == "stop" and not parser.stopped:
             self._remember(self._output, result)
         self._result = result
         return [delta]

@@ -41,9 +41,9 @@ LONG = ScriptRule(reply="word " * 400, delay_s=0.15)  # 20 s
 def waits_until(holds: Callable[[], bool]) -> bool:
     """Whether it holds before what is LONG ends by itself."""
     end = time.monotonic() + 15
-    while not holds() and time.monotonic() < end:
+    while not (held := holds()) and time.monotonic() < end:
         time.sleep(0.01)
-    return holds()
+    return held
 
 
 # --- opening and sharing ------------------------------------------------------------------------
@@ -372,6 +372,20 @@ def test_a_stop_string_ends_visible_text_only(scripted: Open) -> None:
     result = engine.chat(ask(stop=["STOP"])).result()
     assert result.content in ("first", "first ")
     assert result.finish_reason == "stop"
+
+
+def test_a_turn_counts_what_came_up_to_its_stop_string(scripted: Open) -> None:
+    """However far the engine was when somebody read the answer."""
+    engine = scripted(ScriptRule(reply="first STOP second" + " word" * 50))
+    whole = [engine.chat(ask(max_tokens=count)).result() for count in range(1, 12)]
+    cut = next(i for i, result in enumerate(whole) if "STOP" in (result.content or ""))
+    for late in (False, True):
+        stream = engine.chat(ask(stop=["STOP"], top_logprobs=0))
+        if late:
+            assert waits_until(lambda: len(stream.token_times) > 50)
+        result = stream.result()
+        assert result.usage.completion_tokens == len(result.logprobs) == cut + 1
+        assert result.finish_reason == "stop"
 
 
 def test_a_prompt_that_does_not_fit_names_the_numbers(scripted: Open) -> None:
