@@ -10,6 +10,7 @@ import pytest
 
 from openjet_provider import tasks
 from openjet_provider.tasks import SHOWN, TASKS, Task, Workspace
+from tests.waiting import is_alive, wait_until
 
 RIGHT = "def triple(n):\n    return 3 * n"
 WRONG = "def triple(n):\n    return 2 * n"
@@ -106,18 +107,7 @@ def test_processes_that_the_code_started_end_with_it(workspace: Workspace) -> No
         "def triple(n): return 3 * n",
     )
     pid = int(workspace.run_all().split("pid ")[1].split()[0])
-    deadline = time.monotonic() + 60
-    while _alive(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    wait_until(lambda: not is_alive(pid))
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)

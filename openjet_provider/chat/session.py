@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -251,20 +250,27 @@ class ChatStream(TurnStream[Token]):
         """Whether the last delta ended inside the model's thinking."""
         return self._parser.thinking
 
-    def _deltas(self, tokens: Sequence[Token]) -> list[ChatDelta]:
+    def _deltas(self, tokens: Sequence[Token]) -> Iterator[ChatDelta]:
         """What these tokens add; an empty list of tokens is the end of the generation."""
-        if not tokens:
-            return self._end(_END_REASONS.get(self._generation.finish or "stop", "stop"))
         self._output += _output(tokens)
-        if self._with_logprobs:
-            wanted = itertools.takewhile(lambda _: not self._parser.stopped, tokens)
-            deltas = [self._token_delta(token) for token in wanted]
-        else:
-            deltas = [self._parser.feed(_output(tokens))]
-        if self._parser.stopped:
-            self.cancel()
-            deltas += self._end("stop")
-        return [delta for delta in deltas if delta != _NOTHING]
+        for delta in self._fed(tokens):
+            if self._parser.stopped:
+                self.cancel()
+            if delta != _NOTHING:
+                yield delta
+        if not tokens or self._parser.stopped:
+            delta = self._end()
+            if delta != _NOTHING:
+                yield delta
+
+    def _fed(self, tokens: Sequence[Token]) -> Iterator[ChatDelta]:
+        """One delta for all, or one for each where it has log-probabilities."""
+        if not self._with_logprobs:
+            yield self._parser.feed(_output(tokens))
+            return
+        for token in tokens:
+            if not self._parser.stopped:
+                yield self._token_delta(token)
 
     def _token_delta(self, token: Token) -> ChatDelta:
         visible = not self._parser.thinking and token.keep != 0
@@ -282,9 +288,10 @@ class ChatStream(TurnStream[Token]):
         top = tuple((*described(token_id), logprob) for token_id, logprob in token.top)
         return TokenLogprob(*described(token.id), token.logprob, top)
 
-    def _end(self, reason: EndReason) -> list[ChatDelta]:
+    def _end(self) -> ChatDelta:
         stats, parser = self.stats, self._parser
-        delta = parser.finish(reason)
+        reason = _END_REASONS.get(self._generation.finish or "stop", "stop")
+        delta = parser.finish("stop" if parser.stopped else reason)
         usage = Usage(
             prompt_tokens=stats.prompt_tokens,
             # The engine goes on behind a stop string until it hears of it: that is no answer's.
@@ -296,7 +303,7 @@ class ChatStream(TurnStream[Token]):
         if self._generation.finish == "stop" and not parser.stopped:
             self._remember(self._output, result)
         self._result = result
-        return [delta]
+        return delta
 
 
 _NOTHING = ChatDelta()

@@ -110,6 +110,7 @@ class Service:
         self.gpus = Gpus()
         self.slots = Slots()
         self.started = time.time()
+        self._since = time.monotonic()
         self.draining = False
         self._lost: Callable[[], None] | None = lost
         self._turns: set[Turn] = set()
@@ -122,6 +123,11 @@ class Service:
         if self.loaded is None:
             raise unavailable("the model is still loading; try again", "loading")
         return self.loaded
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since the start, whatever happens to the clock."""
+        return time.monotonic() - self._since
 
     def engine_stats(self) -> EngineStats | None:
         """Counters of the engine; None while there is none."""

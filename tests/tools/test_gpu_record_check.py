@@ -3,7 +3,6 @@ check that the claim rests on has passed."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -12,19 +11,12 @@ from typing import Any
 
 import pytest
 
-
-def load(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.conftest import load_program
 
 
 @pytest.fixture
 def tool(root: Path, tree: Path) -> ModuleType:
-    module = load("check", root / "tools/gpu_record_check.py")
+    module = load_program(root / "tools/gpu_record_check.py")
     module.ROOT = tree  # type: ignore[attr-defined]
     return module
 
@@ -43,7 +35,7 @@ def record(tree: Path, **changes: Any) -> None:
     run: dict[str, Any] = {
         "card": "NVIDIA H200",
         "emulated": False,
-        "source_hash": load("build_of_tree", tree / "build.py").source_hash(),
+        "source_hash": load_program(tree / "build.py").source_hash(),
         "goals": [{"measure": "ms", "goal": "<= 1", "measured": 2, "holds": False}],
         "failed": [],
         "unproven": [],
@@ -53,7 +45,7 @@ def record(tree: Path, **changes: Any) -> None:
 
 def recorded_by_the_build(tree: Path) -> list[str]:
     """The GPUs that the build's own record names for users."""
-    build = load("build_of_tree", tree / "build.py")
+    build = load_program(tree / "build.py")
     runs: list[str] = build.gpu_runs(build.source_hash())
     return runs
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ pytest.importorskip("uvicorn")
 from openjet_provider.engine import Engine
 from tests.integrations.conftest import SCRIPT, script_options
 from tests.server.conftest import live
+from tests.waiting import wait_until
 
 AGENT = """\
 import json, sys
@@ -68,13 +68,6 @@ def finish(process: subprocess.Popen[str]) -> dict:
         process.kill()
     assert process.returncode == 0, errors
     return json.loads(said)
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_they_share_a_prefix_and_steps(root):
