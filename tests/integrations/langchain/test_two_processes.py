@@ -76,7 +76,7 @@ def test_they_share_a_prefix_and_steps(root):
     It has 150 steps of 50 ms to go by then; the second one only has its request left to send.
     """
     (slow,) = (rule for rule in SCRIPT if rule.match == "slowly")
-    options = script_options(context=8192, script=(replace(slow, delay_s=0.05),))
+    options = script_options(context=8192, drafts=0, script=(replace(slow, delay_s=0.05),))
     with Engine("openjet-tiny", **options) as engine, live(engine) as url:
         first, second = start(url, "one", root), start(url, "two", root)
         for process in (first, second):

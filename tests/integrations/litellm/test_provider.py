@@ -291,8 +291,8 @@ async def test_a_model_that_is_not_there(ask):
     await both_ways(call, litellm.NotFoundError, "openjet pull")
 
 
-async def test_a_server_that_is_not_there(ask):
-    call = ask(api_base="http://localhost:1")
+async def test_a_server_that_is_not_there(ask, nowhere):
+    call = ask(api_base=nowhere)
     await both_ways(call, litellm.ServiceUnavailableError, "openjet serve")
 
 
