@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,6 +78,26 @@ def test_sources_that_changed_since(
     lines = told(tool, capsys)
     assert "other native sources" in lines[0]
     assert lines[-1].startswith("not yet verified")
+
+
+def test_what_changed_since_is_told_where_the_commit_is_at_hand(
+    tool: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", *who, *arguments]
+        return subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    for name in ("native/cpu/gemm.cpp", "native/tests/a.cpp"):
+        (tree / name).parent.mkdir()
+        (tree / name).write_text("")
+    git("add", ".")
+    git("commit", "-q", "-m", "all")
+    record(tree, commit=git("rev-parse", "--short", "HEAD").strip())
+    for name in ("native/cpu/gemm.cpp", "native/tests/a.cpp"):
+        (tree / name).write_text("int x;")
+    assert "; changed since: native/cpu; 1 goals missed" in told(tool, capsys)[0]
 
 
 def test_a_needed_check_that_did_not_pass(
