@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from openjet_provider import cli
+from openjet_provider.bench.record import longest_wait
 from openjet_provider.bench_command import SCENARIOS
 from openjet_provider.engine import Engine, ScriptRule
 from openjet_provider.server.background import in_thread, serving
@@ -61,6 +62,12 @@ def test_known_speeds(scripted: str, capsys: pytest.CaptureFixture[str]) -> None
     assert beside["covered"]["median"] == 100
 
 
+def test_a_machine_that_takes_its_cores_away_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 0.1, 0.15, 0.9, 1.1])
+    monkeypatch.setattr("openjet_provider.bench.record.time.perf_counter", lambda: next(times))
+    assert longest_wait() == pytest.approx(0.75)
+
+
 def test_on_the_real_engine(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +81,7 @@ def test_on_the_real_engine(
     assert record["backend"] == "cpu"
     assert record["command"].startswith("openjet bench -m openjet-tiny --quick")
     assert record["machine"]["cores"] > 0
+    assert 0 < record["machine"]["longest_wait_s"] < 60
     assert record["settings"]["agents"] == 2
     beside = record["results"]["beside"]
     if "answers without text" not in beside:  # on a busy machine, all of one may come at once
