@@ -78,6 +78,14 @@ def test_the_model_map_knows_the_models(ask):
     assert litellm.get_model_info(MODEL)["max_input_tokens"] == CONTEXT
 
 
+def test_the_model_map_follows_an_engine_that_is_opened_again():
+    for context in (CONTEXT, CONTEXT // 2):
+        options = script_options(context=context)
+        litellm.completion(MODEL, [{"role": "user", "content": "Hi"}], engine_options=options)
+        assert litellm.get_model_info(MODEL)["max_input_tokens"] == context
+        openjet_llm.close()
+
+
 # -- answers --
 
 
