@@ -139,6 +139,8 @@ class ChunkStream:
             raise
 
     def _add(self, delta: ChatDelta) -> None:
+        if (delta.reasoning or delta.content) and any(held.tool_calls for held in self._held):
+            self._flush()  # text behind a call stays behind it
         self._held.append(delta)
         now = time.monotonic()
         if len(self._held) >= COALESCE_DELTAS or now - self._flushed >= COALESCE_S:

@@ -253,32 +253,30 @@ class ChatStream(TurnStream[Token]):
     def _deltas(self, tokens: Sequence[Token]) -> Iterator[ChatDelta]:
         """What these tokens add; an empty list of tokens is the end of the generation."""
         self._output += _output(tokens)
-        for delta in self._fed(tokens):
+        for deltas in self._fed(tokens):
             if self._parser.stopped:
                 self.cancel()
-            if delta != _NOTHING:
-                yield delta
+            yield from deltas
         if not tokens or self._parser.stopped:
-            delta = self._end()
-            if delta != _NOTHING:
-                yield delta
+            yield from self._end()
 
-    def _fed(self, tokens: Sequence[Token]) -> Iterator[ChatDelta]:
-        """One delta for all, or one for each where it has log-probabilities."""
+    def _fed(self, tokens: Sequence[Token]) -> Iterator[list[ChatDelta]]:
+        """Of all at once, or of each where it has log-probabilities."""
         if not self._with_logprobs:
             yield self._parser.feed(_output(tokens))
             return
         for token in tokens:
             if not self._parser.stopped:
-                yield self._token_delta(token)
+                yield self._token_deltas(token)
 
-    def _token_delta(self, token: Token) -> ChatDelta:
+    def _token_deltas(self, token: Token) -> list[ChatDelta]:
         visible = not self._parser.thinking and token.keep != 0
-        delta = self._parser.feed(_output((token,)))
-        if not visible or self._parser.thinking or delta.tool_calls:
-            return delta
+        deltas = self._parser.feed(_output((token,)))
+        if not visible or self._parser.thinking or any(delta.tool_calls for delta in deltas):
+            return deltas
         self._logprobs.append(self._logprob(token))
-        return ChatDelta(delta.reasoning, delta.content, logprobs=(self._logprobs[-1],))
+        text = deltas[0] if deltas else ChatDelta()
+        return [replace(text, logprobs=(self._logprobs[-1],))]
 
     def _logprob(self, token: Token) -> TokenLogprob:
         def described(token_id: int) -> tuple[str, bytes]:
@@ -288,10 +286,10 @@ class ChatStream(TurnStream[Token]):
         top = tuple((*described(token_id), logprob) for token_id, logprob in token.top)
         return TokenLogprob(*described(token.id), token.logprob, top)
 
-    def _end(self) -> ChatDelta:
+    def _end(self) -> list[ChatDelta]:
         stats, parser = self.stats, self._parser
         reason = _END_REASONS.get(self._generation.finish or "stop", "stop")
-        delta = parser.finish("stop" if parser.stopped else reason)
+        deltas = parser.finish("stop" if parser.stopped else reason)
         usage = Usage(
             prompt_tokens=stats.prompt_tokens,
             # The engine goes on behind a stop string until it hears of it: that is no answer's.
@@ -303,10 +301,9 @@ class ChatStream(TurnStream[Token]):
         if self._generation.finish == "stop" and not parser.stopped:
             self._remember(self._output, result)
         self._result = result
-        return delta
+        return deltas
 
 
-_NOTHING = ChatDelta()
 _END_REASONS: dict[str, EndReason] = {"length": "length", "cancelled": "cancelled"}
 
 
