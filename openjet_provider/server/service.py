@@ -197,8 +197,11 @@ class Service:
         """A turn is over, whatever ended it."""
         self._turns.discard(turn)
         self.slots.end(turn.stream)
-        seen.end(outcome, turn.stats)
-        self.metrics.finished(endpoint, outcome, turn.stats)
+        stats = turn.stats
+        if turn.result is not None:  # the engine may have gone on behind a stop string
+            stats = replace(stats, generated=turn.result.usage.completion_tokens)
+        seen.end(outcome, stats)
+        self.metrics.finished(endpoint, outcome, stats)
 
     def bounded(self, timeout: float | None) -> float:
         """The seconds a request may run."""

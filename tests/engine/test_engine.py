@@ -185,7 +185,7 @@ def test_a_forked_child_may_not_use_the_parents_engine(tiny: Engine) -> None:
     assert tiny.chat(ask(max_tokens=1)).result().usage.completion_tokens == 1
 
 
-def test_a_forked_child_exits_while_its_parent_opens_an_engine() -> None:
+def test_a_forked_child_exits_while_its_parent_opens_an_engine(root: Path) -> None:
     """Exit handlers in the child must not wait for a lock whose holder does not exist there."""
     code = """
 import os, sys, threading
@@ -206,7 +206,12 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 ended.set()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", code],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
     )
     assert done.stdout.strip() == "7"
 
