@@ -160,9 +160,9 @@ class OutputParser:
 
     def feed(self, ids: Iterable[int]) -> list[ChatDelta]:
         """What these tokens add, in order: a delta has thinking before text and text before calls,
-        so what stands behind a call begins another one. Tags count as tags only as the vocabulary's
-        own tokens; without the token that ended the generation. What follows a stop string is not
-        looked at."""
+        so what stands behind a later one of these begins another delta. Tags count as tags only as
+        the vocabulary's own tokens; without the token that ended the generation. What follows a
+        stop string is not looked at."""
         for token in ids:
             if self.stopped:
                 break
@@ -284,6 +284,7 @@ class OutputParser:
                 self._content.add(_literal(tag))
         elif tag == _THINK:
             self._thinking, self._unclosed = True, False
+            self._add_delta(())  # text there may be: of an earlier segment
             self._reasoning.add("\n")
 
     # Calls. What is read here is looked at from positions that stay valid: no _wait().

@@ -98,6 +98,22 @@ def test_text_behind_a_call_stays_behind_it(tokenizer: Tokenizer, step: int) -> 
     ]
 
 
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_thinking_behind_text_stays_behind_it(tokenizer: Tokenizer, step: int) -> None:
+    """A call ended the thinking; its closing tag comes behind more text, and then new thinking."""
+    text = f"Plan.{call('clock')}\nSo.</think>\n<think>\nHm.\n</think>\n\nLast."
+    ids = tokenizer.encode(text, parse_special=True)
+    steps = [ids[at : at + step] for at in range(0, len(ids), step)]
+    _, found = parse_in_order(tokenizer, Output(text, TOOLS, reasoning_open=True), steps)
+    assert [kind for kind, _ in found] == [
+        "reasoning",
+        "call 0",
+        "content",
+        "reasoning",
+        "content",
+    ]
+
+
 def test_ids_are_unique(tokenizer: Tokenizer) -> None:
     parser = OutputParser(tokenizer, tools=TOOLS)
     parser.feed(tokenizer.encode(call("clock") * 50, parse_special=True))
