@@ -140,7 +140,7 @@ class OutputParser:
         self._content = Content(stop)
         self._calls: list[_Call] = []
         self._bare_attempts = _BARE_ATTEMPTS
-        self._deltas: list[ChatDelta] = []  # up to the last call's; text behind it is yet to follow
+        self._deltas: list[ChatDelta] = []  # not yet given; text that came last is not in them yet
         self._end: EndReason = "stop"
         self._machine: Step[None] | None = self._run()
 
