@@ -250,6 +250,11 @@ class ChatStream(TurnStream[Token]):
         """Whether the last delta ended inside the model's thinking."""
         return self._parser.thinking
 
+    @property
+    def usage(self) -> Usage:
+        """Of the answer as far as it was read: the engine may be ahead."""
+        return self._usage(self._parser.tokens) if self._result is None else self._result.usage
+
     def _deltas(self, tokens: Sequence[Token]) -> Iterator[ChatDelta]:
         """What these tokens add; an empty list of tokens is the end of the generation."""
         self._output += _output(tokens)
@@ -287,21 +292,25 @@ class ChatStream(TurnStream[Token]):
         return TokenLogprob(*described(token.id), token.logprob, top)
 
     def _end(self) -> list[ChatDelta]:
-        stats, parser = self.stats, self._parser
+        parser = self._parser
         reason = _END_REASONS.get(self._generation.finish or "stop", "stop")
         deltas = parser.finish("stop" if parser.stopped else reason)
-        usage = Usage(
-            prompt_tokens=stats.prompt_tokens,
-            # The engine goes on behind a stop string until it hears of it: that is no answer's.
-            completion_tokens=parser.tokens if parser.stopped else stats.generated,
-            cached_tokens=stats.cached_tokens,
-            reasoning_tokens=parser.reasoning_tokens,
-        )
+        # The engine goes on behind a stop string until it hears of it: that is no answer's.
+        usage = self._usage(parser.tokens if parser.stopped else self.stats.generated)
         result = replace(parser.result(usage), logprobs=tuple(self._logprobs))
         if self._generation.finish == "stop" and not parser.stopped:
             self._remember(self._output, result)
         self._result = result
         return deltas
+
+    def _usage(self, completion_tokens: int) -> Usage:
+        stats = self.stats
+        return Usage(
+            prompt_tokens=stats.prompt_tokens,
+            completion_tokens=completion_tokens,
+            cached_tokens=stats.cached_tokens,
+            reasoning_tokens=self._parser.reasoning_tokens,
+        )
 
 
 _END_REASONS: dict[str, EndReason] = {"length": "length", "cancelled": "cancelled"}

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from openjet_provider.chat.options import chat_request
 from openjet_provider.chat.types import ChatDelta, ChatRequest, ChatResult, ToolCallDelta, Usage
-from openjet_provider.generation import RequestStats
 from openjet_provider.server.errors import ApiError, refused, to_json
 from openjet_provider.server.http import EventStream, json_response, read_body, unless_gone
 from openjet_provider.server.schemas import ChatCompletionBody, StreamOptions
@@ -57,7 +56,7 @@ async def chat_completions(request: Request) -> Response:
     turn = await unless_gone(request, service.chat(to_request(body, client), PATH))
     if body.stream:
         options = body.stream_options or StreamOptions()
-        live = (lambda: turn.stats) if options.continuous_usage_stats else None
+        live = (lambda: turn.stream.usage) if options.continuous_usage_stats else None
         writer = ChatWriter(model, bool(options.include_usage), live)
         return EventStream(turn, writer, service.settings)
     return json_response(completion(await unless_gone(request, turn.finish()), model))
@@ -114,9 +113,7 @@ class ChatWriter:
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(
-        self, model: str, include_usage: bool, live: Callable[[], RequestStats] | None
-    ) -> None:
+    def __init__(self, model: str, include_usage: bool, live: Callable[[], Usage] | None) -> None:
         """live: the counts so far, if every chunk is to have them."""
         head = {
             "id": new_id("chatcmpl-"),
@@ -169,9 +166,7 @@ class ChatWriter:
 
     def _usage(self) -> bytes:
         if self._live is not None:
-            stats = self._live()
-            counts = Usage(stats.prompt_tokens, stats.generated, stats.cached_tokens)
-            return b',"usage":' + to_json(usage_body(counts))
+            return b',"usage":' + to_json(usage_body(self._live()))
         return b',"usage":null' if self._include_usage else b""
 
 

@@ -85,19 +85,24 @@ class TextStream(TurnStream[Token]):
         """The prompt's tokens and those generated so far."""
         return self._generation.conversation
 
+    @property
+    def usage(self) -> Usage:
+        """Of the continuation so far."""
+        stats = self.stats
+        return Usage(stats.prompt_tokens, stats.generated, stats.cached_tokens)
+
     def _deltas(self, tokens: Sequence[Token]) -> list[ChatDelta]:
         delta = self._delta(tokens) if tokens else self._end()
         return [] if delta == ChatDelta() else [delta]
 
     def _end(self) -> ChatDelta:
         rest = self._decoder.decode(b"", final=True)
-        stats = self.stats
         self._result = ChatResult(
             content="".join(self._text) + rest,
             reasoning=None,
             tool_calls=(),
             finish_reason=_REASONS.get(self._inbox.finish or "stop", "stop"),
-            usage=Usage(stats.prompt_tokens, stats.generated, stats.cached_tokens),
+            usage=self.usage,
             logprobs=tuple(self._logprobs),
         )
         return ChatDelta(content=rest)

@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from openjet_provider.engine import Engine, ScriptRule
 from tests.server.conftest import Connect, events, say
-from tests.server.script import ANSWER, CONTEXT, MODEL, PING, WEATHER
+from tests.server.script import ANSWER, CONTEXT, MODEL, OPTIONS, PING, THOUGHT, WEATHER
 
 PATH = "/v1/chat/completions"
 
@@ -80,6 +81,21 @@ async def test_order_of_a_stream(client: httpx.AsyncClient) -> None:
     assert done is None
     assert len({chunk["id"] for chunk in chunks[:-1]}) == 1
     assert {chunk["object"] for chunk in chunks[:-1]} == {"chat.completion.chunk"}
+
+
+async def test_chunks_count_what_was_read_and_not_how_far_the_engine_got(connect: Connect) -> None:
+    """It makes several tokens a step, also behind a stop string."""
+    rule = ScriptRule(reply=f"{THOUGHT}one two STOP{' more' * 50}", per_step=8)
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    with Engine(MODEL, **{**OPTIONS, "script": (rule,)}) as engine:
+        body = say("Go", stop=["STOP"], stream_options=options)
+        *deltas, finish, usage, _ = await stream(connect(engine), body)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in [*deltas, finish]]
+    final = usage["usage"]
+    assert assembled(deltas)["content"].strip() == "one two"
+    assert counts == sorted(counts)
+    assert counts[-1] == final["completion_tokens"]
+    assert finish["usage"] == final
 
 
 async def test_no_usage_unless_asked_for(client: httpx.AsyncClient) -> None:
