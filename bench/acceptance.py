@@ -171,7 +171,7 @@ def main() -> None:
     args = parser.parse_args()
     name, path = models.resolve(args.model)
     record = {
-        **describe(),
+        **describe(timed=False),
         "command": f"python -m bench.acceptance {shlex.join(sys.argv[1:])}".strip(),
         "model": name,
         "prompts": len(TASKS) + len(PLAIN),

@@ -101,7 +101,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     record = {
-        **describe(),
+        **describe(timed=False),
         "command": f"python -m bench.eval_peer {shlex.join(sys.argv[1:])}",
         "peer": version(args.program),
     }

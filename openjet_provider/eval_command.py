@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     from openjet_provider.evaluation.compare import evaluate
     from openjet_provider.evaluation.logits_file import LogitsWriter
 
-    found = record.describe()
+    found = record.describe(timed=False)
     with ExitStack() as opened:
         side, base = _sides(arguments, opened)
         save = None

@@ -19,20 +19,22 @@ from openjet_provider.gpu import Gpus
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def describe() -> dict[str, Any]:
-    """This run's beginning: call it before the work, for the load of the machine."""
+def describe(*, timed: bool = True) -> dict[str, Any]:
+    """This run's beginning: call it before the work, for the load of the machine. timed: as of
+    `machine`."""
     return {
         "command": shlex.join(["openjet", *sys.argv[1:]]),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "version": __version__,
         "commit": commit(),
         "native": build_record().get("source_hash"),
-        "machine": machine(),
+        "machine": machine(timed=timed),
     }
 
 
-def machine() -> dict[str, Any]:
-    """The machine of this process."""
+def machine(*, timed: bool = True) -> dict[str, Any]:
+    """The machine of this process. timed: seconds or speeds are measured, which its `longest_wait`
+    (takes a second) can explain."""
     cpu, memory = platform.processor() or platform.machine(), 0
     for line in _lines("/proc/cpuinfo"):
         if line.startswith("model name"):
@@ -41,7 +43,7 @@ def machine() -> dict[str, Any]:
     for line in _lines("/proc/meminfo"):
         if line.startswith("MemTotal:"):
             memory = int(line.split()[1]) * 1024
-    return {
+    found = {
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "cpu": cpu,
@@ -49,8 +51,8 @@ def machine() -> dict[str, Any]:
         "memory_bytes": memory,
         "gpus": [{name: gpu[name] for name in ("name", "memory_total")} for gpu in Gpus().read()],
         "load_before": os.getloadavg()[0],
-        "longest_wait_s": longest_wait(),
     }
+    return found | {"longest_wait_s": longest_wait()} if timed else found
 
 
 def longest_wait(seconds: float = 1.0) -> float:
