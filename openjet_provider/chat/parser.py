@@ -550,12 +550,12 @@ class OutputParser:
 
     def _add_delta(self, pieces: tuple[ToolCallDelta, ...]) -> None:
         """The text that has come, and pieces of calls behind it."""
-        delta = ChatDelta(self._reasoning.take(), self._content.take(), pieces)
-        if self._deltas and not delta.reasoning and not delta.content:
+        reasoning, content = self._reasoning.take(), self._content.take()
+        if reasoning or content or (pieces and not self._deltas):
+            self._deltas.append(ChatDelta(reasoning, content, pieces))
+        elif pieces:
             last = self._deltas.pop()
-            delta = replace(last, tool_calls=last.tool_calls + pieces)
-        if delta != ChatDelta():
-            self._deltas.append(delta)
+            self._deltas.append(replace(last, tool_calls=last.tool_calls + pieces))
 
 
 def _literal(text: str) -> str:
