@@ -131,7 +131,7 @@ void CpuBackend::forward(const oj_plan& plan, oj_seq_result* results) {
     Machine m = machine();
     int n = h.n_embd, rows = batch.n_rows();
     Forms forms = forms_of({&weights_.output});
-    pool_.run([&](Worker& worker) {
+    pool_.run(&forward_jobs_, [&](Worker& worker) {
         if (!folds.empty()) fold_drafts(worker, m, folds);
         worker.share(rows, [&](int r) {
             const Tensor& embed = *weights_.embed;
@@ -188,7 +188,8 @@ void CpuBackend::run_mtp(const oj_plan& plan, oj_seq_result* results) {
     MtpBatch store = store_batch(plan, results);
     std::vector<Drafting> all = drafting(plan, results);
     if (store.batch.n_rows() > 0) {
-        pool_.run([&](Worker& worker) { mtp_store(worker, machine(), *weights_.mtp, store); });
+        pool_.run(&store_jobs_,
+                  [&](Worker& worker) { mtp_store(worker, machine(), *weights_.mtp, store); });
     }
     const auto start = std::chrono::steady_clock::now();
     draft_tokens(plan, all);
@@ -254,7 +255,7 @@ void CpuBackend::draft_tokens(const oj_plan& plan, const std::vector<Drafting>& 
         if (active.empty()) return;
         for (const Drafting* d : active)  // not in the job, which cannot throw
             make_room(*d);
-        pool_.run([&](Worker& worker) {
+        pool_.run(&draft_jobs_, [&](Worker& worker) {
             const std::vector<int32_t>& ids = weights_.draft_ids;
             float* head_logits = (ids.empty() ? draft_logits_ : head_logits_).data();
             mtp_draft(worker, machine(), *weights_.mtp, rows, head_logits);

@@ -63,6 +63,7 @@ private:
     const oj_backend_options options_;
     const Kernels& kernels_;
     ThreadPool pool_;
+    ThreadPool::Kind forward_jobs_, store_jobs_, draft_jobs_;  // of very different lengths
     ModelWeights weights_;
     Scratch scratch_;
     States states_;

@@ -83,9 +83,9 @@ void ThreadPool::close() {
         worker.join();
 }
 
-void ThreadPool::run(const std::function<void(Worker&)>& job) {
-    if (count_ == 1 || alone_ > 0) {
-        if (alone_ > 0) --alone_;
+void ThreadPool::run(Kind* kind, const std::function<void(Worker&)>& job) {
+    if (count_ == 1 || kind->alone > 0) {
+        if (kind->alone > 0) --kind->alone;
         Worker self(*this, 0, 1);
         job(self);
         return;
@@ -96,8 +96,8 @@ void ThreadPool::run(const std::function<void(Worker&)>& job) {
     auto took = Clock::now() - start;
     // Alone, the job would take up to count_ times what the threads did between the stalls.
     bool stalled = stalled_ > took - took / count_;
-    next_alone_ = stalled ? std::min(2 * next_alone_, max_alone) : 1;
-    alone_ = stalled ? next_alone_ : 0;
+    kind->next_alone = stalled ? std::min(2 * kind->next_alone, max_alone) : 1;
+    kind->alone = stalled ? kind->next_alone : 0;
 }
 
 void ThreadPool::run_together(const std::function<void(Worker&)>& job) {

@@ -50,12 +50,20 @@ public:
 
     int threads() const { return count_; }
 
+    // What run() remembers of the jobs of one kind, which take about as long as each other. Whoever
+    // runs them keeps it.
+    struct Kind {
+        int alone = 0;       // jobs still to run on the caller alone
+        int next_alone = 1;  // ... after the next stall
+    };
+
     // Runs job on every thread, the caller's included, and returns when all are done. The job must
     // not throw. One caller at a time.
     //
     // Where other processes keep the cores busy, a step waits at barriers for threads that do not
-    // run. When that costs more than the threads gain, the next jobs run on the caller alone.
-    void run(const std::function<void(Worker&)>& job);
+    // run. When that costs more than the threads gain, the next jobs of this kind run on the caller
+    // alone: what a short job waited says nothing about a long one.
+    void run(Kind* kind, const std::function<void(Worker&)>& job);
 
 private:
     friend class Worker;
@@ -79,8 +87,6 @@ private:
 
     // The caller's alone.
     std::chrono::nanoseconds stalled_{0};  // in this job's barriers, beyond an ordinary wait
-    int alone_ = 0;                        // jobs still to run on the caller alone
-    int next_alone_ = 1;                   // ... after the next stall
 
     alignas(64) std::atomic<int> arrived_{0};
     alignas(64) std::atomic<unsigned> phase_{0};

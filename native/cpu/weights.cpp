@@ -170,7 +170,8 @@ WeightStore::WeightStore(const Model& model, bool with_mtp, bool with_draft_head
         offsets_[key(*tensor)] = offset;
         offset += packed_bytes(*tensor);
     }
-    pool.run([&](Worker& worker) {
+    ThreadPool::Kind jobs;
+    pool.run(&jobs, [&](Worker& worker) {
         for (const Tensor* tensor : all)
             pack(worker, *tensor, memory_.data() + offsets_.at(key(*tensor)));
     });
@@ -195,7 +196,8 @@ RowSubset::RowSubset(const Tensor& from, const std::vector<int32_t>& rows, Threa
     Tensor tensor = from;
     tensor.rows = static_cast<int64_t>(rows.size());
     tensor.data = gathered.data();
-    pool.run([&](Worker& worker) { pack(worker, tensor, memory_.data()); });
+    ThreadPool::Kind jobs;
+    pool.run(&jobs, [&](Worker& worker) { pack(worker, tensor, memory_.data()); });
     matrix_ = matrix_of(tensor, memory_.data());
     if (matrix_.tiles == gathered.data()) memory_ = std::move(gathered);  // read as it is
 }

@@ -254,7 +254,8 @@ public:
                 cpu::Matrix matrix = packed.matrix();
                 expected_.back().emplace_back(case_.n_rows * w.tensor.rows);
                 float* out = expected_.back().back().data();
-                pool.run([&](cpu::Worker& worker) {
+                cpu::ThreadPool::Kind jobs;
+                pool.run(&jobs, [&](cpu::Worker& worker) {
                     cpu::multiply(worker, cpu::kernels_portable, input, case_.n_rows,
                                   {{&matrix, out}});
                 });
