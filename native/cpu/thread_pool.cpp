@@ -96,8 +96,8 @@ void ThreadPool::run(Kind* kind, const std::function<void(Worker&)>& job) {
     auto took = Clock::now() - start;
     // Alone, the job would take up to count_ times what the threads did between the stalls.
     bool stalled = stalled_ > took - took / count_;
-    kind->next_alone = stalled ? std::min(2 * kind->next_alone, max_alone) : 1;
     kind->alone = stalled ? kind->next_alone : 0;
+    kind->next_alone = stalled ? std::clamp(2 * kind->next_alone, 2, max_alone) : 0;
 }
 
 void ThreadPool::run_together(const std::function<void(Worker&)>& job) {

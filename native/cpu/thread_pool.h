@@ -54,15 +54,15 @@ public:
     // runs them keeps it.
     struct Kind {
         int alone = 0;       // jobs still to run on the caller alone
-        int next_alone = 1;  // ... after the next stall
+        int next_alone = 0;  // ... after the next stall
     };
 
     // Runs job on every thread, the caller's included, and returns when all are done. The job must
     // not throw. One caller at a time.
     //
     // Where other processes keep the cores busy, a step waits at barriers for threads that do not
-    // run. When that costs more than the threads gain, the next jobs of this kind run on the caller
-    // alone: what a short job waited says nothing about a long one.
+    // run. When that costs more than the threads gain twice in a row, the next jobs of this kind
+    // run on the caller alone: what a short job waited says nothing about a long one.
     void run(Kind* kind, const std::function<void(Worker&)>& job);
 
 private:

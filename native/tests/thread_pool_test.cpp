@@ -35,13 +35,13 @@ int threads_of_job(ThreadPool& pool, ThreadPool::Kind* kind) {
     return count;
 }
 
-// Until a job has run alone. One whose caller was itself kept from running is no stall, so there
-// may be more than one before.
+// Until a job has run alone, which takes two stalls in a row. A job whose caller was itself kept
+// from running is none, so there may be more before.
 void stall(ThreadPool& pool, ThreadPool::Kind* kind) {
     for (int tries = 0; tries < 1000; ++tries) {
         if (threads_of_stalling_job(pool, kind) == 1) return;
     }
-    expect(false, "a job runs alone after one that stalled");
+    expect(false, "jobs run alone after others that stalled");
 }
 
 // A long job must not take count times as long because a short one had to wait.
@@ -52,6 +52,13 @@ void test_stalls_count_for_their_kind() {
     expect(threads_of_job(pool, &longer) == n_threads, "another kind runs on every thread");
     expect(threads_of_job(pool, &shorter) == 1, "... while the next of this kind runs alone too");
     expect(threads_of_job(pool, &shorter) == n_threads, "then every thread is tried again");
+}
+
+void test_one_stall_may_be_chance() {
+    ThreadPool pool(n_threads);
+    ThreadPool::Kind kind;
+    threads_of_stalling_job(pool, &kind);
+    expect(threads_of_job(pool, &kind) == n_threads, "the job behind a stall has every thread");
 }
 
 // Every thread once a job, whether jobs run together or alone; behind a barrier all see what was
@@ -85,6 +92,7 @@ void test_one_thread() {
 int main() {
     using namespace oj::test;
     test_stalls_count_for_their_kind();
+    test_one_stall_may_be_chance();
     test_phases();
     test_one_thread();
     return report();
