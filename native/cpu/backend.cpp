@@ -112,11 +112,13 @@ void CpuBackend::forward(const oj_plan& plan, oj_seq_result* results) {
     std::vector<int32_t> tokens;
     std::vector<Fold> folds;
     int n_logits = 0;
+    bool reads = false;  // a prompt
     logit_rows_.clear();
     for (int i = 0; i < plan.n_seqs; ++i) {
         const oj_seq& seq = plan.seqs[i];
         if (seq.fold > 0) folds.push_back({seq.slot, seq.fold});
         if (seq.n_rows == 0) continue;
+        reads |= seq.n_certain > 1;
         batch.add({seq.slot, 0, seq.n_rows, seq.n_certain, seq.pos, seq.pages},
                   plan.tokens + seq.first_row);
         for (int r = 0; r < seq.n_rows; ++r) {
@@ -131,7 +133,7 @@ void CpuBackend::forward(const oj_plan& plan, oj_seq_result* results) {
     Machine m = machine();
     int n = h.n_embd, rows = batch.n_rows();
     Forms forms = forms_of({&weights_.output});
-    pool_.run(&forward_jobs_, [&](Worker& worker) {
+    pool_.run(reads ? &prompt_jobs_ : &decode_jobs_, [&](Worker& worker) {
         if (!folds.empty()) fold_drafts(worker, m, folds);
         worker.share(rows, [&](int r) {
             const Tensor& embed = *weights_.embed;

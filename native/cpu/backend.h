@@ -63,7 +63,8 @@ private:
     const oj_backend_options options_;
     const Kernels& kernels_;
     ThreadPool pool_;
-    ThreadPool::Kind forward_jobs_, store_jobs_, draft_jobs_;  // of very different lengths
+    // Of very different lengths.
+    ThreadPool::Kind prompt_jobs_, decode_jobs_, store_jobs_, draft_jobs_;
     ModelWeights weights_;
     Scratch scratch_;
     States states_;
