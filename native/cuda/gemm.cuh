@@ -129,10 +129,12 @@ OJ_DEVICE HeaderRow load_header(const uint8_t* header) {
 
 // Input of a block of 256 columns for `groups` column groups: a lane's registers. Codes are loaded
 // some chunks before they are multiplied, because L1 may not have them: as many as there are
-// registers for.
+// registers for, which is a whole block with its scales and sums for two groups. Scales and sums of
+// three groups are loaded at a block's begin, of more where they are used.
 template <BlockType type, int groups>
 struct BlockInput {
-    static constexpr int ahead = groups <= 2 ? block_steps / 2 : groups == 3 ? 2 : 1;
+    static constexpr bool block_ahead = groups <= 2, scales_first = groups == 3;
+    static constexpr int ahead = block_ahead ? block_steps / 2 : scales_first ? 2 : 1;
     Words4 codes[ahead][groups];
     Words4 sums[groups][2];  // [j][k] of result_row(j, k); of types with minima
     Words2 scales[groups];   // of result_row(j, 0) and (j, 1)
@@ -208,9 +210,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     static_assert(largest_code(f) * largest_activation * super_group * largest_scale(f) <
                   1ll << 31);
     constexpr int ahead = in.ahead;
-    // Where scales and sums are loaded: a block ahead, at its begin or where they are used.
-    constexpr bool scales_ahead = groups <= 2, scales_first = groups == 3;
-    if constexpr (scales_first) load_scales(input, x, at.index, at.first_group, in);
+    if constexpr (in.scales_first) load_scales(input, x, at.index, at.first_group, in);
     int32_t sum[2][groups][4] = {};  // of even and odd steps
     HeaderRow rows[2];
     if constexpr (f.has_mins) {
@@ -254,7 +254,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
                                 : at.then + (next - n / 2) * x.chunk_stride,
                    c, in);
     }
-    if constexpr (!scales_first && !scales_ahead)
+    if constexpr (!in.scales_first && !in.block_ahead)
         load_scales(input, x, at.index, at.first_group, in);
     float d[2], dmin[2];
     if constexpr (f.has_mins) {
@@ -294,13 +294,13 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
             }
         }
     }
-    if constexpr (scales_ahead) load_scales(input, x, at.next_index, at.first_group, in);
+    if constexpr (in.block_ahead) load_scales(input, x, at.next_index, at.first_group, in);
 }
 
 // Adds n times 32 columns of a small-group type, of which the row's `first` is the first.
 template <BlockType type, int groups>
 OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, const InputLane& x,
-                           int first, int first_group, float (*acc)[4]) {
+                           int first, float acc[groups][4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr bool is_signed = f.offset != 0;
     static_assert(largest_code(f) * largest_activation * small_group < 1 << 22, "from_magic()");
@@ -325,7 +325,7 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
         }
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; ++j) {
-            Words4 q = load16(input.codes32 + x.codes(first / 2 + c, first_group + j));
+            Words4 q = load16(input.codes32 + x.codes(first / 2 + c, j));
             const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
             OJ_UNROLL_ALL
             for (int s = 0; s < 2; ++s) {
@@ -334,7 +334,7 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
                 product_k32<is_signed>(dot, a[s], b[s], magic_int);
                 OJ_UNROLL_ALL
                 for (int k = 0; k < 2; ++k) {
-                    int at = input_scale(x.result_row(first_group + j, k), first + 2 * c + s);
+                    int at = input_scale(x.result_row(j, k), first + 2 * c + s);
                     float scale = input.scales32[at];
                     float sum = 0;
                     if constexpr (f.has_m) sum = static_cast<float>(input.sums[at]);
@@ -390,19 +390,13 @@ OJ_DEVICE void multiply_unit32(const Input& from, const InputLane& x, int first,
     constexpr TileFormat f = tile_format(type);
     const Input input = from;  // its pointers, as far as they are used, in registers
     float acc[groups][4] = {};
-    constexpr int at_once =  // as registers allow
-        groups <= 3 || f.group == small_group ? groups : 4;
     OJ_UNROLL(1)
     for (int column = first; column < last; column += super_group) {
         int n = (last - column) / 32;
         n = n < block_steps ? n : block_steps;
         const int bytes = block_bytes(f, n);
         const uint8_t* block = take_piece(ring, bytes);
-        OJ_UNROLL_ALL
-        for (int j = 0; j < groups; j += at_once) {
-            if (j * column_rows >= x.n_rows) break;
-            add_block32<type, at_once>(block, n, input, x, column / 32, j, acc + j);
-        }
+        add_block32<type, groups>(block, n, input, x, column / 32, acc);
         release(ring, bytes);
         const int next = column + super_group;
         if (next % k_segment == 0 || next >= last)
@@ -426,7 +420,7 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
         load_chunk(here + c * x.chunk_stride, c, in);
     int index = first / super_group;
     const int first_index = index, end = last / super_group;
-    if constexpr (groups <= 2) load_scales(input, x, index, 0, in);
+    if constexpr (in.block_ahead) load_scales(input, x, index, 0, in);
     while (index < end) {
         const int most = blocks_of_piece(tile_format(type), ring.bytes);
         const int blocks = end - index < most ? end - index : most;
