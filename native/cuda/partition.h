@@ -55,6 +55,28 @@ OJ_HD Unit next_unit(const Phase& p, Unit u) {
     return u;
 }
 
+// The units of a warp are those from `first` up to `end`.
+struct UnitRange {
+    Unit first, end;
+};
+
+// Units that a warp multiplies together: of `tiles` neighbouring tiles from `first` on, and one
+// segment.
+struct Bundle {
+    Unit first;
+    int tiles;
+};
+
+// Takes as many tiles, up to two, off a range that is not empty.
+OJ_HD Bundle take_bundle(const Phase& p, UnitRange& units, int most_tiles) {
+    const Unit first = units.first;
+    const Unit second = next_unit(p, first);
+    const bool is_pair = most_tiles == 2 && second.matrix == first.matrix &&
+                         second.segment == first.segment && !same_unit(second, units.end);
+    units.first = is_pair ? next_unit(p, second) : second;
+    return {first, is_pair ? 2 : 1};
+}
+
 // The first unit that begins at or behind this piece of the phase's weights in the order of units;
 // {n_matrices, 0, 0} behind the last one.
 OJ_HD Unit unit_at(const Phase& p, uint32_t piece) {
@@ -75,11 +97,6 @@ OJ_HD Unit unit_at(const Phase& p, uint32_t piece) {
     }
     return {p.n_matrices, 0, 0};
 }
-
-// The units of a warp are those from `first` up to `end`.
-struct UnitRange {
-    Unit first, end;
-};
 
 OJ_HD UnitRange warp_units(const Phase& p, int warp, int n_warps) {
     const uint32_t total = pieces(weight_bytes(p)), n = static_cast<uint32_t>(n_warps);

@@ -90,10 +90,19 @@ OJ_HD void set_products(Scratch& s, const Phase& p) {
     }
 }
 
+// Rows that a step's products have: known before it begins.
+struct StepRows {
+    int32_t step, logits, draft;
+};
+
+OJ_HD StepRows rows_of(const Context& c) {
+    return {c.step.n_rows, c.step.n_logits, c.draft.n_rows};
+}
+
 // Rows that a multiply phase multiplies.
-OJ_HD int multiply_rows(const Context& c, const Phase& p) {
-    if (p.draft_pass) return c.draft.n_rows;
-    return p.targets[0] == Target::logits ? c.step.n_logits : c.step.n_rows;
+OJ_HD int multiply_rows(const StepRows& rows, const Phase& p) {
+    if (p.draft_pass) return rows.draft;
+    return p.targets[0] == Target::logits ? rows.logits : rows.step;
 }
 
 // One step: which phases in which order. The phases are the model's, the order is the step's.

@@ -544,6 +544,18 @@ std::string check_partition(const Phase& phase, const std::vector<UnitRange>& wa
         }
     }
     if (!same_unit(at, end)) return "units are left over";
+    for (const UnitRange& range : warps) {
+        Unit next = range.first;
+        for (UnitRange left = range; !same_unit(left.first, left.end);) {
+            const Bundle bundle = take_bundle(phase, left, 2);
+            for (int i = 0; i < bundle.tiles; ++i) {
+                const Unit& first = bundle.first;
+                if (!same_unit(next, {first.matrix, first.tile + i, first.segment}))
+                    return "units that are taken together are not the next ones";
+                next = next_unit(phase, next);
+            }
+        }
+    }
     int64_t total = weight_bytes(phase), n = static_cast<int64_t>(warps.size());
     for (int64_t w = 0; w < n; ++w) {
         if (bytes[w] * n > total + largest * n)

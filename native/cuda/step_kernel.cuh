@@ -143,7 +143,8 @@ OJ_DEVICE StepShared& open_step(StepHeader& header, const Schedule& schedule) {
         warp_sync();
         advance(step, load_ahead(step));
     }
-    open_stream(step.schedule, step.grid, ring_at, header.ring_bytes, step.streams[warp_index()]);
+    open_stream(step.schedule, rows_of(step.context), step.grid, ring_at, header.ring_bytes,
+                step.streams[warp_index()]);
     block_sync();
     return step;
 }

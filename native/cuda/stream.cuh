@@ -10,21 +10,49 @@
 
 namespace oj::cuda {
 
-constexpr int most_in_flight = 12;
+constexpr int most_in_flight = 8;
 
 // What the rings of a block need at least: a block of weights a warp.
 constexpr int smallest_ring_bytes = block_warps * largest_block_bytes;
 
-// Packed weights of a unit that are not issued yet.
+// Packed weights of a bundle of units that are not issued yet. Pieces of two tiles have two halves,
+// which lie apart.
 struct Stretch {
     const uint8_t* from;
-    int left, piece_bytes;
+    int left;         // bytes
+    int piece_bytes;  // the last piece may have less
+    uint32_t gap;     // from the end of a piece's first half to its second one
+
+    // From a piece to the next one.
+    OJ_HD uint32_t step(int piece) const { return gap == 0 ? piece : piece / 2; }
 };
 
-// Blocks that are copied and taken together: two of super groups, whose blocks are whole, where
-// three such pieces fit into a warp's ring.
+// What common files have: more variants of these products are compiled.
+OJ_HD constexpr bool is_common(BlockType type) {
+    return type == BlockType::Q4_K || type == BlockType::Q6_K;
+}
+
+// Tiles that a warp multiplies together: two where there are registers for their sums, and two
+// pieces of a block of each fit into the warp's ring.
+OJ_HD constexpr int tiles_together(BlockType type, int n_rows, int ring_bytes) {
+    const int blocks = 4 * block_bytes(tile_format(type), block_steps);
+    return is_common(type) && n_rows <= 2 * column_rows && blocks <= ring_bytes ? 2 : 1;
+}
+
+// Blocks of one tile that are copied and taken together: two of super groups, whose blocks are
+// whole, where three such pieces fit into a warp's ring.
 OJ_HD constexpr int blocks_of_piece(TileFormat f, int ring_bytes) {
     return f.group == super_group && 6 * block_bytes(f, block_steps) <= ring_bytes ? 2 : 1;
+}
+
+OJ_DEVICE Stretch stretch_of(const Matrix& m, const Bundle& bundle, int ring_bytes) {
+    const TileFormat f = tile_format(static_cast<BlockType>(m.type));
+    const uint8_t* from = m.data + unit_offset(m, bundle.first);
+    const int bytes = static_cast<int>(unit_bytes(m, bundle.first));
+    const int block = block_bytes(f, block_steps);
+    if (bundle.tiles == 2)
+        return {from, 2 * bytes, 2 * block, static_cast<uint32_t>(m.tile_bytes - block)};
+    return {from, bytes, block * blocks_of_piece(f, ring_bytes), 0};
 }
 
 // A warp's ring: bytes of shared memory; a block never wraps, the rest of the ring is skipped.
@@ -34,13 +62,16 @@ struct Ring {
     int write_at, read_at;  // in the ring
     int used;               // bytes from read_at to write_at, skipped ones included
     int in_flight;          // pieces issued and not yet released
-    Stretch current, next;  // what is issued next; then what look_ahead() finds
+    int next_at;            // Stream.next in shared memory
+    Stretch current;        // what is issued next
 };
 
 // A warp's stream, in shared memory: what lane 0 writes, all lanes read.
 struct Stream {
-    Ring ring;  // while nothing is multiplied
+    Ring ring;     // while nothing is multiplied
+    Stretch next;  // what is issued behind the ring's: what look_ahead() finds
     Schedule schedule;
+    StepRows rows;
     int warp, n_warps;
     int found_entry;           // of the schedule: where look_ahead() is
     UnitRange found, to_find;  // this warp's units there, and those that it has not come to
@@ -59,8 +90,14 @@ OJ_DEVICE UnitRange find_units(const Stream& s, int& entry) {
     return warp_units(phase_of(s.schedule, entry), s.warp, s.n_warps);
 }
 
+// The one rule by which weights are streamed and taken.
+OJ_DEVICE Bundle next_bundle(const Stream& s, const Phase& p, UnitRange& units) {
+    const auto type = static_cast<BlockType>(p.matrices[units.first.matrix].type);
+    return take_bundle(p, units, tiles_together(type, multiply_rows(s.rows, p), s.ring.bytes));
+}
+
 // Finds the stretch after the next one; false when there is none.
-OJ_DEVICE bool look_ahead(Stream& s, Stretch& next) {
+OJ_DEVICE bool look_ahead(Stream& s) {
     int entry = s.found_entry;
     UnitRange units = s.to_find;
     bool found = false;
@@ -71,62 +108,93 @@ OJ_DEVICE bool look_ahead(Stream& s, Stretch& next) {
             continue;
         }
         const Phase& p = phase_of(s.schedule, entry);
-        const Unit unit = units.first;
-        units.first = next_unit(p, unit);
-        const Matrix& m = p.matrices[unit.matrix];
-        const TileFormat f = tile_format(static_cast<BlockType>(m.type));
-        if (f.code_bits == 0) continue;  // float rows are read where they are
-        next = {m.data + unit_offset(m, unit), static_cast<int>(unit_bytes(m, unit)),
-                block_bytes(f, block_steps) * blocks_of_piece(f, s.ring.bytes)};
-        found = true;
+        const Bundle bundle = next_bundle(s, p, units);
+        const Matrix& m = p.matrices[bundle.first.matrix];
+        // Float rows are read where they are.
+        found = tile_format(static_cast<BlockType>(m.type)).code_bits != 0;
+        if (found) keep(s.next, stretch_of(m, bundle, s.ring.bytes));
     }
     keep(s.found_entry, entry);
     keep(s.to_find, units);
     return found;
 }
 
-// Copies a piece by the whole warp. Lanes without work in the last copies are masked, not branched
-// around: this is in the loop over pieces.
-OJ_DEVICE void copy_piece(uint8_t* to, const uint8_t* from, int bytes) {
+// Copies the stretch's next piece by the whole warp. Lanes without work in the last copies are
+// masked, not branched around.
+OJ_DEVICE void copy_piece(uint8_t* to, const Stretch& s, int bytes) {
     constexpr int at_once = warp_lanes * 16;
-    to += lane_index() * 16;
-    from += lane_index() * 16;
+    const int part = s.gap == 0 ? bytes : bytes / 2;
+    const uint8_t* from = s.from;
     OJ_UNROLL(1)
-    for (; bytes >= 4 * at_once; bytes -= 4 * at_once) {
-        OJ_UNROLL_ALL
-        for (int i = 0; i < 4; ++i)
-            copy_async(to + i * at_once, from + i * at_once);
-        to += 4 * at_once;
-        from += 4 * at_once;
+    for (int left = bytes; left > 0; left -= part) {
+        OJ_UNROLL(1)
+        for (int at = lane_index() * 16; at - lane_index() * 16 < part; at += 4 * at_once) {
+            OJ_UNROLL_ALL
+            for (int i = 0; i < 4; ++i) {
+                if (at + i * at_once < part)
+                    copy_async(to + at + i * at_once, from + at + i * at_once);
+            }
+        }
+        to += part;
+        from += part + s.gap;
     }
-    const int mine = bytes - lane_index() * 16;
-    OJ_UNROLL_ALL
-    for (int i = 0; i < 4; ++i) {
-        if (i * at_once < mine) copy_async(to + i * at_once, from + i * at_once);
-    }
-    copy_commit();
 }
 
-// Issues the next piece of the two stretches if it fits.
-OJ_DEVICE bool issue_piece(Ring& r) {
-    if (r.in_flight >= most_in_flight) return false;
-    if (r.current.left == 0) {
-        if (r.next.left == 0) return false;
-        r.current = r.next;
-        r.next.left = 0;
+// The same for pieces of a size that the compiler knows: this is in the loop over pieces.
+template <int bytes>
+OJ_DEVICE void copy_piece(uint8_t* to, const Stretch& s) {
+    constexpr int at_once = warp_lanes * 16, half = bytes / 2;
+    const int lane_at = lane_index() * 16;
+    to += lane_at;
+    const uint8_t* first = s.from + lane_at;
+    const uint8_t* second = first + s.gap;
+    OJ_UNROLL_ALL
+    for (int at = 0; at < bytes; at += at_once) {
+        const bool is_first = at + at_once <= half || (at < half && at + lane_at < half);
+        if (at + at_once <= bytes || at + lane_at < bytes)
+            copy_async(to + at, (is_first ? first : second) + at);
     }
-    int bytes = r.current.left < r.current.piece_bytes ? r.current.left : r.current.piece_bytes;
-    if (r.in_flight == 0) r.write_at = r.read_at = r.used = 0;
-    bool wraps = r.write_at + bytes > r.bytes;
-    int skipped = wraps ? r.bytes - r.write_at : 0;
-    if (r.used + skipped + bytes > r.bytes) return false;
-    if (wraps) r.write_at = 0;
-    copy_piece(shared_memory() + r.at + r.write_at, r.current.from, bytes);
-    ++r.in_flight;
-    r.used += skipped + bytes;
-    r.write_at += bytes;
-    r.current.from += bytes;
+}
+
+// Where in the ring the next piece goes; the ring's end is skipped where it does not fit.
+struct RingPlace {
+    int at, skipped;
+};
+
+OJ_DEVICE RingPlace next_place(const Ring& r, int bytes) {
+    const bool wraps = r.write_at + bytes > r.bytes;
+    return {wraps ? 0 : r.write_at, wraps ? r.bytes - r.write_at : 0};
+}
+
+// The next stretch follows a finished one.
+OJ_DEVICE void follow(Ring& r) {
+    if (r.current.left != 0) return;
+    auto& next = *reinterpret_cast<Stretch*>(shared_memory() + r.next_at);
+    r.current = next;
+    keep(next.left, 0);
+}
+
+// The stretch's next piece has been copied.
+OJ_DEVICE void note_issued(Ring& r, int at, int bytes) {
+    copy_commit();
+    r.write_at = at + bytes;
+    r.current.from += r.current.step(bytes);
     r.current.left -= bytes;
+    follow(r);
+}
+
+// Issues the stretch's next piece if it fits.
+OJ_DEVICE bool issue_piece(Ring& r) {
+    if (r.in_flight >= most_in_flight || r.current.left == 0) return false;
+    const int bytes =
+        r.current.left < r.current.piece_bytes ? r.current.left : r.current.piece_bytes;
+    if (r.in_flight == 0) r.write_at = r.read_at = r.used = 0;
+    const RingPlace place = next_place(r, bytes);
+    if (r.used + place.skipped + bytes > r.bytes) return false;
+    copy_piece(shared_memory() + r.at + place.at, r.current, bytes);
+    ++r.in_flight;
+    r.used += place.skipped + bytes;
+    note_issued(r, place.at, bytes);
     return true;
 }
 
@@ -134,17 +202,19 @@ OJ_DEVICE bool issue_piece(Ring& r) {
 // not look ahead.
 OJ_DEVICE void fill(Stream& s, Ring& r) {
     do {
+        follow(r);
         while (issue_piece(r)) {
         }
-    } while (r.next.left == 0 && look_ahead(s, r.next));
+    } while (s.next.left == 0 && look_ahead(s));
 }
 
 // ring_bytes (smallest_ring_bytes or more) of shared memory from ring_at on are all warps' rings.
 // Each warp has a Stream of its own.
-OJ_PHASE void open_stream(const Schedule& schedule, const Grid& grid, int ring_at, int ring_bytes,
-                          Stream& stream) {
+OJ_PHASE void open_stream(const Schedule& schedule, const StepRows& rows, const Grid& grid,
+                          int ring_at, int ring_bytes, Stream& stream) {
     Stream s = {};
     s.schedule = schedule;
+    s.rows = rows;
     s.warp = grid.block * block_warps + warp_index();
     s.n_warps = grid.n_blocks * block_warps;
     s.to_take = find_units(s, s.entry);
@@ -152,6 +222,7 @@ OJ_PHASE void open_stream(const Schedule& schedule, const Grid& grid, int ring_a
     s.found = s.to_find = s.to_take;
     s.ring.bytes = ring_bytes / block_warps / 16 * 16;
     s.ring.at = ring_at + warp_index() * s.ring.bytes;
+    s.ring.next_at = static_cast<int>(reinterpret_cast<uint8_t*>(&stream.next) - shared_memory());
     keep(stream, s);
     Ring r = s.ring;
     fill(stream, r);
@@ -159,10 +230,11 @@ OJ_PHASE void open_stream(const Schedule& schedule, const Grid& grid, int ring_a
 }
 
 // The next of this warp's units of the phase; false behind the last one.
-OJ_DEVICE bool take_unit(Stream& s, const Phase& p, Unit& unit) {
-    unit = s.to_take.first;
-    if (same_unit(unit, s.to_take.end)) return false;
-    keep(s.to_take.first, next_unit(p, unit));
+OJ_DEVICE bool take_units(Stream& s, const Phase& p, Bundle& bundle) {
+    UnitRange units = s.to_take;
+    if (same_unit(units.first, units.end)) return false;
+    bundle = next_bundle(s, p, units);
+    keep(s.to_take.first, units.first);
     return true;
 }
 
@@ -205,9 +277,21 @@ OJ_DEVICE const uint8_t* take_piece(Ring& r, int bytes) {
     return shared_memory() + r.at + r.read_at;
 }
 
+// The oldest piece's place is free, and another takes it: mostly of `usual` bytes, as it had.
+template <int usual>
 OJ_DEVICE void release(Ring& r, int bytes) {
     warp_sync();
     r.read_at += bytes;
+    if (bytes == usual && r.current.piece_bytes == usual && r.current.left >= usual) {
+        const RingPlace place = next_place(r, usual);
+        const int used = r.used + place.skipped;
+        if (used <= r.bytes) {
+            copy_piece<usual>(shared_memory() + r.at + place.at, r.current);
+            r.used = used;
+            note_issued(r, place.at, usual);
+            return;
+        }
+    }
     r.used -= bytes;
     --r.in_flight;
     issue_piece(r);

@@ -170,7 +170,7 @@ struct StepKernel {
     OJ_BODY void operator()() const {
         Grid grid = {block_index(), block_count(), nullptr};
         Stream& stream = reinterpret_cast<Stream*>(shared_memory())[warp_index()];
-        open_stream(schedule, grid, ring_at, ring_bytes, stream);
+        open_stream(schedule, rows_of(c), grid, ring_at, ring_bytes, stream);
         uint32_t meetings = 0;
         for (int i = 0; i < schedule.n_entries; ++i) {
             const Phase& phase = schedule.phases[i];
@@ -420,6 +420,28 @@ Case mixed_step(int n_rows, int n_blocks, int ring_bytes) {
              {{BlockType::Q4_K, 31}, {BlockType::F16, 3}, {BlockType::Q6_K, 40}}}};
 }
 
+// Warps with many tiles take two together where rows and ring allow, with odd ones left over and
+// the matrix's end inside a pair.
+void test_pairs(cpu::ThreadPool& pool) {
+    Random random(5);
+    int turn = 0;
+    for (int n_rows : {1, 3, 8, 9, 16, 17}) {
+        for (int ring_bytes :
+             {9216, 13440, 16896}) {  // too few for Q6_K, just enough, as an H200's
+            for (int cols : {256, 2304, 4352}) {
+                const int outputs = 200 + static_cast<int>(random() % 300);
+                expect_equal({n_rows,
+                              1,
+                              block_warps * ring_bytes,
+                              ++turn % 3 == 0,
+                              {cols},
+                              {{{BlockType::Q4_K, outputs}, {BlockType::Q6_K, 500 - outputs}}}},
+                             random, pool);
+            }
+        }
+    }
+}
+
 // The stream looks ahead over phases of other types and columns.
 void test_steps(cpu::ThreadPool& pool) {
     Random random(3);
@@ -469,6 +491,7 @@ int main() {
     oj::cpu::ThreadPool pool(1);
     oj::cuda::test_types(pool);
     oj::cuda::test_widths(pool);
+    oj::cuda::test_pairs(pool);
     oj::cuda::test_steps(pool);
 #if defined(OJ_EMULATE)
     oj::cuda::test_mutations(pool);
