@@ -144,6 +144,9 @@ CudaBackend::CudaBackend(const Model& model, const oj_backend_options& options,
     const std::vector<Phase>& phases = program_.phases;
     phases_ = {device, static_cast<int64_t>(phases.size()), "schedule"};
     upload(phases_.data(), phases.data(), static_cast<int64_t>(phases.size() * sizeof(Phase)));
+    const std::vector<Unit> units = first_units(program_, launch_.n_blocks);
+    first_units_ = {device, static_cast<int64_t>(units.size()), "schedule"};
+    upload(first_units_.data(), units.data(), static_cast<int64_t>(units.size() * sizeof(Unit)));
     std::vector<double> frequencies;
     const Hparams& h = model.hparams;
     for (int d = 0; d < h.rope_dim / 2; ++d)
@@ -173,6 +176,7 @@ StepHeader CudaBackend::header() const {
     c.draft_ids = draft_ids_memory_.data();
     c.n_draft_ids = static_cast<int>(draft_ids_.size());
     header.schedule.phases = phases_.data();
+    header.schedule.first_units = first_units_.data();
     header.stamps = stamps_.data();
     header.stress = tuning_.stress;
     header.ring_bytes = launch_.ring_bytes;

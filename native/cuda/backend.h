@@ -69,6 +69,7 @@ private:
     DeviceBuffer<uint8_t> states_memory_, scratch_memory_, pages_, fast_snapshots_;
     HostBuffer<uint8_t> slow_snapshots_;
     DeviceBuffer<Phase> phases_;
+    DeviceBuffer<Unit> first_units_;
     DeviceBuffer<double> frequencies_;
     DeviceBuffer<int32_t> draft_ids_memory_;
     DeviceBuffer<float> kept_drafts_;  // on first use

@@ -614,7 +614,7 @@ OJ_DEVICE void multiply_units(const Context& c, const Phase& p, const Bundle& bu
 // Every warp multiplies its units, without waiting for other warps, with at least one row. `p` is
 // the multiply phase that the warp's stream has come to; next_multiply() must follow.
 OJ_PHASE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
-    const int n_rows = multiply_rows(stream.rows, p), cols = p.matrices[0].cols;
+    const int n_rows = stream.now.what.n_rows, cols = p.matrices[0].cols;
     Ring ring = stream.ring;
     for (Bundle bundle; take_units(stream, p, bundle);) {
         fill(stream, ring);

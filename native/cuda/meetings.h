@@ -15,8 +15,9 @@ struct StepWork {
     const StepView &step, &draft;
     int n_blocks;
 
+    const StepView& view(const Phase& p) const { return p.draft_pass != 0 ? draft : step; }
     int blocks(const Phase& p) const {
-        return working_blocks(p, dims, kv_codec, p.draft_pass != 0 ? draft : step, n_blocks);
+        return working_blocks(p, dims, kv_codec, view(p), n_blocks);
     }
 };
 
@@ -31,13 +32,20 @@ inline void plan_meetings(const Program& program, const StepWork& work,
         entry.begins_at = arrivals;
         arrivals += static_cast<uint32_t>(entry.n_blocks);
     }
-    int32_t distance = 0;
-    for (size_t i = sequence->size(); i-- > 0;) {
-        SequenceEntry& entry = (*sequence)[i];
-        ++distance;
-        if (program.phases[entry.phase].kind == PhaseKind::multiply) distance = 0;
-        entry.next_multiply = distance;
+}
+
+// The sequence's products, for the stream of weights.
+inline std::vector<Multiply> plan_multiplies(const Program& program, const StepWork& work,
+                                             std::vector<SequenceEntry>* sequence) {
+    std::vector<Multiply> multiplies;
+    for (SequenceEntry& entry : *sequence) {
+        const Phase& p = program.phases[entry.phase];
+        if (p.kind != PhaseKind::multiply) continue;
+        entry.multiply = static_cast<int32_t>(multiplies.size());
+        multiplies.push_back({entry.phase, static_cast<int16_t>(p.units),
+                              static_cast<int16_t>(multiply_rows(p, work.view(p)))});
     }
+    return multiplies;
 }
 
 }  // namespace oj::cuda

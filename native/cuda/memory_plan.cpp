@@ -165,7 +165,7 @@ oj_memory_plan measure_memory(const Model& model, const oj_backend_options& opti
     plan.snapshots = options.n_snapshots * plan.state_bytes;
     plan.page_bytes = kv_layout(dims, options.kv_codec).page_bytes;
     plan.pages = options.n_pages * plan.page_bytes;
-    plan.scratch = scratch.taken() + upload_bytes;
+    plan.scratch = scratch.taken() + upload_bytes + schedule_bytes;
     int slow = options.n_snapshots - std::min(options.fast_snapshots, options.n_snapshots);
     plan.host = static_cast<int64_t>(model.token_embd.bytes()) + slow * plan.state_bytes;
     return plan;

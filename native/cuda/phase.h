@@ -45,6 +45,7 @@ struct Phase {
     int32_t kv_only;       // attn_prepare: no queries (MTP store)
     int32_t wave;          // attn_splits, attn_fold: from the SequenceEntry, which repeats the two
     Forms forms;           // of the input that this phase writes
+    int32_t units;         // multiply: its row of Schedule.first_units
     const float* weight;   // norm weight
     const float* weight2;  // mtp_join: of the hidden before
     AttentionParams attention;
@@ -90,35 +91,37 @@ OJ_HD void set_products(Scratch& s, const Phase& p) {
     }
 }
 
-// Rows that a step's products have: known before it begins.
-struct StepRows {
-    int32_t step, logits, draft;
-};
-
-OJ_HD StepRows rows_of(const Context& c) {
-    return {c.step.n_rows, c.step.n_logits, c.draft.n_rows};
-}
-
-// Rows that a multiply phase multiplies.
-OJ_HD int multiply_rows(const StepRows& rows, const Phase& p) {
-    if (p.draft_pass) return rows.draft;
-    return p.targets[0] == Target::logits ? rows.logits : rows.step;
-}
-
 // One step: which phases in which order. The phases are the model's, the order is the step's.
 struct SequenceEntry {
     int32_t phase;  // index into Schedule.phases
     int32_t wave;   // Phase.wave of this visit
     // Set by plan_meetings():
-    int32_t n_blocks = 0;       // blocks [0, n_blocks) have work here; the others go past
-    int32_t next_multiply = 0;  // so many entries on is the next multiply phase; 0: this one
-    uint32_t begins_at = 0;     // arrivals at all entries before this one
+    int32_t n_blocks = 0;    // blocks [0, n_blocks) have work here; the others go past
+    int32_t multiply = -1;   // of a multiply phase: index into Schedule.multiplies
+    uint32_t begins_at = 0;  // arrivals at all entries before this one
+};
+
+// What a warp multiplies and streams at a time: 16 weight rows and one K segment, or all columns
+// where the product adds its segments itself (n_segments 1).
+struct alignas(8) Unit {
+    int32_t tile;
+    int16_t segment, matrix;
+};
+
+// A multiply phase of a step, as the stream of weights sees it.
+struct alignas(8) Multiply {
+    int32_t phase;  // index into Schedule.phases
+    int16_t units;  // its Phase.units
+    int16_t n_rows;
 };
 
 struct Schedule {
     const Phase* phases;
     const SequenceEntry* sequence;
-    int32_t n_entries;
+    const Multiply* multiplies;  // in the order of the sequence
+    // Of every multiply phase [units][warps + 1]: where each warp's units begin, and the end.
+    const Unit* first_units;
+    int32_t n_entries, n_multiplies;
 };
 
 }  // namespace oj::cuda

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "cuda/shares.h"
 #include "cuda/tile.h"
 
 namespace oj::cuda {
@@ -118,6 +119,7 @@ private:
 
     void multiply(Products products) {
         Phase& p = add(PhaseKind::multiply);
+        p.units = n_multiplies_++;
         for (const auto& [tensor, target] : products) {
             bool sums = target == Target::logits || target == Target::draft_logits;
             Matrix m = matrix(*tensor, sums);
@@ -218,7 +220,7 @@ private:
     const WeightAddresses& weights_;
     std::vector<Phase>& phases_;
     ProductShape shapes_[10] = {};  // of the products made last, by Target
-    int n_kv_layers_ = 0, n_delta_layers_ = 0;
+    int n_kv_layers_ = 0, n_delta_layers_ = 0, n_multiplies_ = 0;
     bool draft_pass_ = false;
     int depth_ = 0;
 };
@@ -288,6 +290,16 @@ Program make_program(const Model& model, const WeightAddresses& weights, const T
         program.drafts.push_back({begin, builder.next()});
     }
     return program;
+}
+
+std::vector<Unit> first_units(const Program& program, int n_blocks) {
+    std::vector<Unit> units;
+    for (const Phase& p : program.phases) {
+        if (p.kind != PhaseKind::multiply) continue;
+        const std::vector<Unit> of_phase = share_units(p, n_blocks);
+        units.insert(units.end(), of_phase.begin(), of_phase.end());
+    }
+    return units;
 }
 
 std::vector<SequenceEntry> Program::sequence(const StepShape& shape) const {

@@ -48,6 +48,9 @@ struct Program {
     std::vector<SequenceEntry> sequence(const StepShape& shape) const;
 };
 
+// Where every warp's units begin in every multiply phase (Schedule.first_units).
+std::vector<Unit> first_units(const Program& program, int n_blocks);
+
 // `draft_head` is what drafts are chosen with; NULL leaves the MTP block out.
 Program make_program(const Model& model, const WeightAddresses& weights, const Tensor* draft_head);
 

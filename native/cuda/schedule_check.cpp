@@ -482,12 +482,6 @@ std::string check_meetings(const Program& program, const StepWork& work,
     for (int i = 0; i < n; ++i) {
         if (sequence[i].n_blocks != work.blocks(program.phases[sequence[i].phase]))
             return fault(i, "is not begun by the blocks that have work in it");
-        int next = i + sequence[i].next_multiply;
-        if (next > n) return fault(i, "names another multiply phase");
-        for (int j = i; j <= next && j < n; ++j) {
-            bool multiplies = program.phases[sequence[j].phase].kind == PhaseKind::multiply;
-            if (multiplies != (j == next)) return fault(i, "names another multiply phase");
-        }
     }
     Walk free(sequence, work.n_blocks);
     free.run(-1, -1);
@@ -504,17 +498,41 @@ std::string check_meetings(const Program& program, const StepWork& work,
     return "";
 }
 
-std::vector<UnitRange> partition(const Phase& phase, int n_blocks) {
+std::string check_multiplies(const Program& program, const StepWork& work,
+                             const std::vector<SequenceEntry>& sequence,
+                             const std::vector<Multiply>& multiplies) {
+    size_t n = 0;
+    for (size_t i = 0; i < sequence.size(); ++i) {
+        const SequenceEntry& entry = sequence[i];
+        const Phase& p = program.phases[entry.phase];
+        auto fault = [&](const char* what) { return where(static_cast<int>(i), p) + what; };
+        if (p.kind != PhaseKind::multiply) {
+            if (entry.multiply != -1) return fault("multiplies nothing");
+            continue;
+        }
+        if (entry.multiply != static_cast<int>(n) || n == multiplies.size())
+            return fault("is not the stream's next product");
+        const Multiply& multiply = multiplies[n++];
+        if (multiply.phase != entry.phase) return fault("is another phase to the stream");
+        if (multiply.units != p.units) return fault("has another phase's units");
+        if (multiply.n_rows != multiply_rows(p, work.view(p))) return fault("has other rows");
+    }
+    return n < multiplies.size() ? "the stream comes to more products than the step" : "";
+}
+
+std::vector<UnitRange> partition(const std::vector<Unit>& first_units, const Phase& phase,
+                                 int n_blocks) {
     std::vector<UnitRange> warps;
-    int n_warps = n_blocks * block_warps;
-    for (int warp = 0; warp < n_warps; ++warp)
-        warps.push_back(warp_units(phase, warp, n_warps));
+    const size_t n_warps = static_cast<size_t>(n_blocks) * block_warps;
+    const size_t first = static_cast<size_t>(phase.units) * (n_warps + 1);
+    for (size_t i = first; i < first + n_warps; ++i)
+        warps.push_back({first_units[i], first_units[i + 1]});
     return warps;
 }
 
 std::string check_partition(const Phase& phase, const std::vector<UnitRange>& warps) {
     Unit at = {0, 0, 0};
-    const Unit end = {phase.n_matrices, 0, 0};
+    const Unit end = end_unit(phase);
     int64_t largest = 0, block = 0;
     std::vector<int64_t> filled;  // bytes of each tile of the matrix
     std::vector<int64_t> bytes(warps.size());
@@ -550,7 +568,7 @@ std::string check_partition(const Phase& phase, const std::vector<UnitRange>& wa
             const Bundle bundle = take_bundle(phase, left, 2);
             for (int i = 0; i < bundle.tiles; ++i) {
                 const Unit& first = bundle.first;
-                if (!same_unit(next, {first.matrix, first.tile + i, first.segment}))
+                if (!same_unit(next, {first.tile + i, first.segment, first.matrix}))
                     return "units that are taken together are not the next ones";
                 next = next_unit(phase, next);
             }

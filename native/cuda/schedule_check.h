@@ -29,8 +29,14 @@ std::string check_sequence(const Program& program, const std::vector<SequenceEnt
 std::string check_meetings(const Program& program, const StepWork& work,
                            const std::vector<SequenceEntry>& sequence);
 
-// The units of every warp, in order.
-std::vector<UnitRange> partition(const Phase& phase, int n_blocks);
+// The stream of weights comes to the sequence's products, in their order and with their rows.
+std::string check_multiplies(const Program& program, const StepWork& work,
+                             const std::vector<SequenceEntry>& sequence,
+                             const std::vector<Multiply>& multiplies);
+
+// The units of every warp in a multiply phase, in order, as first_units() has them.
+std::vector<UnitRange> partition(const std::vector<Unit>& first_units, const Phase& phase,
+                                 int n_blocks);
 
 // Every byte of the phase's weights belongs to one unit of one warp, and no warp or block has more
 // than its share and a unit.

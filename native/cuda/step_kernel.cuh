@@ -42,7 +42,10 @@ struct StepShared {
 // has.
 constexpr int ring_at =
     phase_shared_bytes + (static_cast<int>(sizeof(StepShared)) + 127) / 128 * 128;
-static_assert(ring_at + smallest_ring_bytes <= 99 << 10, "what every supported card has");
+constexpr int least_shared_bytes = 99 << 10;  // what every supported card has
+static_assert(ring_at + smallest_ring_bytes <= least_shared_bytes);
+static_assert(tiles_together(BlockType::Q4_K, 1, (least_shared_bytes - ring_at) / block_warps) == 2,
+              "pairs of tiles on every supported card");
 
 OJ_DEVICE StepShared& step_memory() {
     return *reinterpret_cast<StepShared*>(shared_memory() + phase_shared_bytes);
@@ -143,8 +146,7 @@ OJ_DEVICE StepShared& open_step(StepHeader& header, const Schedule& schedule) {
         warp_sync();
         advance(step, load_ahead(step));
     }
-    open_stream(step.schedule, rows_of(step.context), step.grid, ring_at, header.ring_bytes,
-                step.streams[warp_index()]);
+    open_stream(step.schedule, ring_at, header.ring_bytes, step.streams[warp_index()]);
     block_sync();
     return step;
 }
@@ -250,8 +252,13 @@ OJ_DEVICE void run_step(StepHeader& header) {
 // One entry alone: the control build's kernel. Where the card can, it starts while the kernel
 // before it ends, and has its first weights by then.
 OJ_DEVICE void run_entry(StepHeader& header, int entry) {
-    StepShared& step =
-        open_step(header, {header.schedule.phases, header.schedule.sequence + entry, 1});
+    Schedule only = header.schedule;
+    only.sequence += entry;
+    only.n_entries = 1;
+    const int multiply = only.sequence->multiply;
+    only.n_multiplies = multiply < 0 ? 0 : 1;
+    if (multiply > 0) only.multiplies += multiply;
+    StepShared& step = open_step(header, only);
     launch_next_kernel();
     wait_for_kernel_before();
     if (step.next.entry > 0) return;  // other blocks' work

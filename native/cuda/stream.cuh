@@ -66,56 +66,62 @@ struct Ring {
     Stretch current;        // what is issued next
 };
 
+// A multiply phase and this warp's units of it.
+struct Turn {
+    Multiply what;
+    UnitRange units;
+};
+
 // A warp's stream, in shared memory: what lane 0 writes, all lanes read.
 struct Stream {
     Ring ring;     // while nothing is multiplied
     Stretch next;  // what is issued behind the ring's: what look_ahead() finds
-    Schedule schedule;
-    StepRows rows;
-    int warp, n_warps;
-    int found_entry;           // of the schedule: where look_ahead() is
-    UnitRange found, to_find;  // this warp's units there, and those that it has not come to
-    int entry;  // the multiply phase whose units are taken next, or is being worked on
-    UnitRange to_take;
+    const Schedule* schedule;
+    int at, found_at;  // indices into Schedule.multiplies: of `now` and of `found`
+    Turn now;          // what is taken next or being worked on: the units that are not yet taken
+    Turn found;        // where look_ahead() is,
+    Unit to_find;      // the first unit of that to which it has not come
 };
 
-OJ_DEVICE const Phase& phase_of(const Schedule& schedule, int entry) {
-    return schedule.phases[schedule.sequence[entry].phase];
+// This warp's turn at a multiply phase of the step; without units behind the last one.
+OJ_DEVICE Turn turn_at(const Stream& s, int index) {
+    const Schedule& schedule = *s.schedule;
+    if (index >= schedule.n_multiplies) return {};
+    const int n_warps = block_count() * block_warps;
+    const int warp = block_index() * block_warps + warp_index();
+    const Multiply what = in_global(schedule.multiplies)[index];
+    const Unit* first = in_global(schedule.first_units) + what.units * (n_warps + 1) + warp;
+    return {what, {first[0], first[1]}};
 }
 
-// The first multiply phase of the schedule from `entry` on, and this warp's units of it.
-OJ_DEVICE UnitRange find_units(const Stream& s, int& entry) {
-    if (entry < s.schedule.n_entries) entry += s.schedule.sequence[entry].next_multiply;
-    if (entry >= s.schedule.n_entries) return {};
-    return warp_units(phase_of(s.schedule, entry), s.warp, s.n_warps);
-}
-
-// The one rule by which weights are streamed and taken.
-OJ_DEVICE Bundle next_bundle(const Stream& s, const Phase& p, UnitRange& units) {
+// The one rule by which weights are streamed and taken: the next units of a turn, off `units`.
+OJ_DEVICE Bundle next_bundle(const Ring& r, const Multiply& what, const Phase& p,
+                             UnitRange& units) {
     const auto type = static_cast<BlockType>(p.matrices[units.first.matrix].type);
-    return take_bundle(p, units, tiles_together(type, multiply_rows(s.rows, p), s.ring.bytes));
+    return take_bundle(p, units, tiles_together(type, what.n_rows, r.bytes));
 }
 
 // Finds the stretch after the next one; false when there is none.
 OJ_DEVICE bool look_ahead(Stream& s) {
-    int entry = s.found_entry;
-    UnitRange units = s.to_find;
+    UnitRange units = {s.to_find, s.found.units.end};
     bool found = false;
-    while (!found && entry < s.schedule.n_entries) {
+    while (!found && s.found_at < s.schedule->n_multiplies) {
         if (same_unit(units.first, units.end)) {
-            units = find_units(s, ++entry);
-            keep(s.found, units);
+            const int next = s.found_at + 1;
+            const Turn turn = turn_at(s, next);
+            keep(s.found_at, next);
+            keep(s.found, turn);
+            units = turn.units;
             continue;
         }
-        const Phase& p = phase_of(s.schedule, entry);
-        const Bundle bundle = next_bundle(s, p, units);
+        const Phase& p = in_global(s.schedule->phases)[s.found.what.phase];
+        const Bundle bundle = next_bundle(s.ring, s.found.what, p, units);
         const Matrix& m = p.matrices[bundle.first.matrix];
         // Float rows are read where they are.
         found = tile_format(static_cast<BlockType>(m.type)).code_bits != 0;
         if (found) keep(s.next, stretch_of(m, bundle, s.ring.bytes));
     }
-    keep(s.found_entry, entry);
-    keep(s.to_find, units);
+    keep(s.to_find, units.first);
     return found;
 }
 
@@ -144,9 +150,9 @@ OJ_DEVICE void copy_piece(uint8_t* to, const Stretch& s, int bytes) {
 template <int bytes>
 OJ_DEVICE void copy_piece(uint8_t* to, const Stretch& s) {
     constexpr int at_once = warp_lanes * 16, half = bytes / 2;
-    const int lane_at = lane_index() * 16;
+    const int lane_at = not_hoisted(lane_index() * 16);  // else every type's offsets are kept
     to += lane_at;
-    const uint8_t* first = s.from + lane_at;
+    const uint8_t* first = s.from + static_cast<uint32_t>(lane_at);
     const uint8_t* second = first + s.gap;
     OJ_UNROLL_ALL
     for (int at = 0; at < bytes; at += at_once) {
@@ -210,16 +216,11 @@ OJ_DEVICE void fill(Stream& s, Ring& r) {
 
 // ring_bytes (smallest_ring_bytes or more) of shared memory from ring_at on are all warps' rings.
 // Each warp has a Stream of its own.
-OJ_PHASE void open_stream(const Schedule& schedule, const StepRows& rows, const Grid& grid,
-                          int ring_at, int ring_bytes, Stream& stream) {
+OJ_PHASE void open_stream(const Schedule& schedule, int ring_at, int ring_bytes, Stream& stream) {
     Stream s = {};
-    s.schedule = schedule;
-    s.rows = rows;
-    s.warp = grid.block * block_warps + warp_index();
-    s.n_warps = grid.n_blocks * block_warps;
-    s.to_take = find_units(s, s.entry);
-    s.found_entry = s.entry;
-    s.found = s.to_find = s.to_take;
+    s.schedule = &schedule;
+    s.now = s.found = turn_at(s, 0);
+    s.to_find = s.found.units.first;
     s.ring.bytes = ring_bytes / block_warps / 16 * 16;
     s.ring.at = ring_at + warp_index() * s.ring.bytes;
     s.ring.next_at = static_cast<int>(reinterpret_cast<uint8_t*>(&stream.next) - shared_memory());
@@ -231,23 +232,20 @@ OJ_PHASE void open_stream(const Schedule& schedule, const StepRows& rows, const 
 
 // The next of this warp's units of the phase; false behind the last one.
 OJ_DEVICE bool take_units(Stream& s, const Phase& p, Bundle& bundle) {
-    UnitRange units = s.to_take;
+    UnitRange units = s.now.units;
     if (same_unit(units.first, units.end)) return false;
-    bundle = next_bundle(s, p, units);
-    keep(s.to_take.first, units.first);
+    bundle = next_bundle(s.ring, s.now.what, p, units);
+    keep(s.now.units.first, units.first);
     return true;
 }
 
 // Behind a multiply phase: to the next one, with the ring as full as it gets. Nothing here depends
 // on other blocks, so it is done while they are waited for.
 OJ_PHASE void next_multiply(Stream& s) {
-    int entry = s.entry + 1;
-    const bool is_found = entry < s.schedule.n_entries &&
-                          entry + s.schedule.sequence[entry].next_multiply == s.found_entry;
-    if (is_found) entry = s.found_entry;
-    UnitRange units = is_found ? s.found : find_units(s, entry);
-    keep(s.entry, entry);
-    keep(s.to_take, units);
+    const int at = s.at + 1;
+    const Turn turn = at == s.found_at ? s.found : turn_at(s, at);
+    keep(s.at, at);
+    keep(s.now, turn);
     Ring r = s.ring;
     fill(s, r);
     keep(s.ring, r);

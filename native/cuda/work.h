@@ -13,6 +13,11 @@ OJ_HD int pieces_of_row(int cols) {
     return (cols + piece_columns - 1) / piece_columns;
 }
 
+// Rows that a multiply phase multiplies.
+OJ_HD int multiply_rows(const Phase& p, const StepView& view) {
+    return p.targets[0] == Target::logits ? view.n_logits : view.n_rows;
+}
+
 // A row's pieces and its rotation.
 OJ_HD int embed_items(const Dims& d, const StepView& view) {
     return view.n_rows * (pieces_of_row(d.n_embd) + 1);

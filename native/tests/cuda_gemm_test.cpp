@@ -12,6 +12,7 @@
 #include "cpu/gemm.h"
 #include "cpu/weights.h"
 #include "cuda/ptx.h"
+#include "cuda/shares.h"
 #include "cuda_launch.h"
 
 #if defined(OJ_EMULATE)
@@ -170,7 +171,7 @@ struct StepKernel {
     OJ_BODY void operator()() const {
         Grid grid = {block_index(), block_count(), nullptr};
         Stream& stream = reinterpret_cast<Stream*>(shared_memory())[warp_index()];
-        open_stream(schedule, rows_of(c), grid, ring_at, ring_bytes, stream);
+        open_stream(schedule, ring_at, ring_bytes, stream);
         uint32_t meetings = 0;
         for (int i = 0; i < schedule.n_entries; ++i) {
             const Phase& phase = schedule.phases[i];
@@ -230,8 +231,14 @@ public:
         }
         for (size_t i = 0; i < c.phases.size(); ++i)
             phases_.push_back(make_phase(i));
-        for (int32_t i = 0; i < static_cast<int32_t>(phases_.size()); ++i)
+        for (int32_t i = 0; i < static_cast<int32_t>(phases_.size()); ++i) {
             sequence_.push_back({i, 0});
+            multiplies_.push_back({i, static_cast<int16_t>(i), static_cast<int16_t>(c.n_rows)});
+        }
+        for (const Phase& phase : phases_) {
+            const std::vector<Unit> units = share_units(phase, c.n_blocks);
+            first_units_.insert(first_units_.end(), units.begin(), units.end());
+        }
     }
 
     void run_on_cpu(cpu::ThreadPool& pool) {
@@ -274,7 +281,9 @@ public:
         step.c.step.n_rows = step.c.step.n_logits = case_.n_rows;
         step.c.scratch.input = {values.data(),  codes256.data(), scales256.data(), sums32.data(),
                                 codes32.data(), scales32.data(), sums.data()};
-        step.schedule = {phases_.data(), sequence_.data(), static_cast<int32_t>(sequence_.size())};
+        const auto n_phases = static_cast<int32_t>(phases_.size());
+        step.schedule = {phases_.data(),      sequence_.data(), multiplies_.data(),
+                         first_units_.data(), n_phases,         n_phases};
         step.ring_bytes = case_.ring_bytes;
         step.arrived = arrived.data();
         Outputs outputs(phases_.size());
@@ -347,6 +356,8 @@ private:
     std::vector<std::vector<std::vector<float>>> expected_;
     SharedVector<Phase> phases_;
     SharedVector<SequenceEntry> sequence_;
+    SharedVector<Multiply> multiplies_;
+    SharedVector<Unit> first_units_;
 };
 
 constexpr BlockType super_types[] = {BlockType::Q4_K, BlockType::Q5_K, BlockType::Q6_K,

@@ -124,14 +124,18 @@ void test_meetings(const Case& c) {
         for (int n_blocks : {1, 2, 82, 132}) {
             for (int codec : {OJ_KV_Q8_0, OJ_KV_F16}) {
                 StepWork work = {dims, codec, step, draft, n_blocks};
-                expect_right(check_meetings(c.program, work, planned(c, shape, work)),
-                             "meetings of " + std::to_string(n_blocks) + " blocks");
+                auto sequence = planned(c, shape, work);
+                const std::string blocks = std::to_string(n_blocks) + " blocks";
+                expect_right(check_meetings(c.program, work, sequence), "meetings of " + blocks);
+                auto multiplies = plan_multiplies(c.program, work, &sequence);
+                expect_right(check_multiplies(c.program, work, sequence, multiplies),
+                             "products of " + blocks);
             }
         }
     }
 }
 
-// Every entry with a block or an arrival too many or too few, or looking ahead to another one.
+// Every entry with a block or an arrival too many or too few.
 void test_mutated_meetings(const Case& c) {
     const Dims dims = dims_of(c.model, true);
     const StepShape& shape = shapes[1];
@@ -148,8 +152,37 @@ void test_mutated_meetings(const Case& c) {
         expect_spoiled("a block left out", [](SequenceEntry& e) { --e.n_blocks; });
         expect_spoiled("a block more", [](SequenceEntry& e) { ++e.n_blocks; });
         expect_spoiled("an arrival more", [](SequenceEntry& e) { ++e.begins_at; });
-        expect_spoiled("another multiply phase", [](SequenceEntry& e) { ++e.next_multiply; });
         if (i > 0) expect_spoiled("an arrival fewer", [](SequenceEntry& e) { --e.begins_at; });
+    }
+}
+
+// A product of the stream left out, exchanged, with other rows or units, or named by no entry.
+void test_mutated_multiplies(const Case& c) {
+    const Dims dims = dims_of(c.model, true);
+    const StepShape& shape = shapes[1];
+    StepView step = view_of(shape, shape.n_rows), draft = view_of(shape, 2);
+    StepWork work = {dims, OJ_KV_Q8_0, step, draft, 20};
+    auto sequence = planned(c, shape, work);
+    const auto multiplies = plan_multiplies(c.program, work, &sequence);
+    for (size_t i = 0; i < multiplies.size(); ++i) {
+        auto expect_spoiled = [&](const char* what, auto&& spoil) {
+            auto spoiled = multiplies;
+            spoil(spoiled);
+            expect_found(check_multiplies(c.program, work, sequence, spoiled),
+                         "product " + std::to_string(i) + " " + what);
+        };
+        using All = std::vector<Multiply>&;
+        expect_spoiled("left out", [&](All m) { m.erase(m.begin() + static_cast<int>(i)); });
+        expect_spoiled("twice", [&](All m) { m.insert(m.begin() + static_cast<int>(i), m[i]); });
+        expect_spoiled("of another phase", [&](All m) { ++m[i].phase; });
+        expect_spoiled("with other units", [&](All m) { ++m[i].units; });
+        expect_spoiled("with another row", [&](All m) { ++m[i].n_rows; });
+    }
+    for (size_t i = 0; i < sequence.size(); ++i) {
+        auto spoiled = sequence;
+        ++spoiled[i].multiply;
+        expect_found(check_multiplies(c.program, work, spoiled, multiplies),
+                     "entry " + std::to_string(i) + " with another product");
     }
 }
 
@@ -205,18 +238,20 @@ void test_mutated_programs() {
 
 void test_partitions(const Case& c) {
     for (int blocks : {82, 128, 132, 170, 1}) {
+        const std::vector<Unit> units = first_units(c.program, blocks);
         for (const Phase& p : c.program.phases) {
             if (p.kind != PhaseKind::multiply || p.depth > 0) continue;
-            expect_right(check_partition(p, partition(p, blocks)),
+            expect_right(check_partition(p, partition(units, p, blocks)),
                          "partition over " + std::to_string(blocks) + " blocks");
         }
     }
 }
 
 void test_mutated_partitions(const Case& c) {
+    const std::vector<Unit> units = first_units(c.program, 132);
     for (const Phase& p : c.program.phases) {
         if (p.kind != PhaseKind::multiply || p.depth > 0) continue;
-        auto warps = partition(p, 132);
+        auto warps = partition(units, p, 132);
         size_t w = warps.size() / 2;
         while (same_unit(warps[w].first, warps[w].end))
             ++w;
@@ -228,7 +263,7 @@ void test_mutated_partitions(const Case& c) {
         twice[w].first = warps[w - 1].first;
         expect_found(check_partition(p, twice), "a doubled unit");
         auto greedy = warps;  // one warp takes the whole rest
-        greedy[w].end = {p.n_matrices, 0, 0};
+        greedy[w].end = end_unit(p);
         for (size_t i = w + 1; i < greedy.size(); ++i)
             greedy[i] = {greedy[w].end, greedy[w].end};
         expect_found(check_partition(p, greedy), "a warp with too much");
@@ -258,6 +293,7 @@ int run() {
     test_meetings(large);
     test_meetings(mixed);
     test_mutated_meetings(mixed);
+    test_mutated_multiplies(mixed);
     test_mutated_programs();
     test_partitions(large);
     test_partitions(mixed);
