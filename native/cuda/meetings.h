@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "cuda/partition.h"
 #include "cuda/program.h"
 #include "cuda/work.h"
 
@@ -42,8 +43,9 @@ inline std::vector<Multiply> plan_multiplies(const Program& program, const StepW
         const Phase& p = program.phases[entry.phase];
         if (p.kind != PhaseKind::multiply) continue;
         entry.multiply = static_cast<int32_t>(multiplies.size());
-        multiplies.push_back({entry.phase, static_cast<int16_t>(p.units),
-                              static_cast<int16_t>(multiply_rows(p, work.view(p)))});
+        const auto n_rows = static_cast<int16_t>(multiply_rows(p, work.view(p)));
+        for (int part = 0; part < n_parts(p); ++part)
+            multiplies.push_back({entry.phase, static_cast<int16_t>(p.units + part), n_rows});
     }
     return multiplies;
 }

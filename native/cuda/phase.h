@@ -45,7 +45,7 @@ struct Phase {
     int32_t kv_only;       // attn_prepare: no queries (MTP store)
     int32_t wave;          // attn_splits, attn_fold: from the SequenceEntry, which repeats the two
     Forms forms;           // of the input that this phase writes
-    int32_t units;         // multiply: its row of Schedule.first_units
+    int32_t units;         // multiply: its (first) row of Schedule.first_units
     const float* weight;   // norm weight
     const float* weight2;  // mtp_join: of the hidden before
     AttentionParams attention;
@@ -97,7 +97,7 @@ struct SequenceEntry {
     int32_t wave;   // Phase.wave of this visit
     // Set by plan_meetings():
     int32_t n_blocks = 0;    // blocks [0, n_blocks) have work here; the others go past
-    int32_t multiply = -1;   // of a multiply phase: index into Schedule.multiplies
+    int32_t multiply = -1;   // of a multiply phase: its first part in Schedule.multiplies
     uint32_t begins_at = 0;  // arrivals at all entries before this one
 };
 
@@ -108,10 +108,10 @@ struct alignas(8) Unit {
     int16_t segment, matrix;
 };
 
-// A multiply phase of a step, as the stream of weights sees it.
+// A multiply phase of a step, or a part of one (n_parts), as the stream of weights sees it.
 struct alignas(8) Multiply {
     int32_t phase;  // index into Schedule.phases
-    int16_t units;  // its Phase.units
+    int16_t units;  // its row of Schedule.first_units
     int16_t n_rows;
 };
 
@@ -119,7 +119,8 @@ struct Schedule {
     const Phase* phases;
     const SequenceEntry* sequence;
     const Multiply* multiplies;  // in the order of the sequence
-    // Of every multiply phase [units][warps + 1]: where each warp's units begin, and the end.
+    // Of every part of a multiply phase [units][warps + 1]: where each warp's units begin, and the
+    // end.
     const Unit* first_units;
     int32_t n_entries, n_multiplies;
 };

@@ -119,7 +119,7 @@ private:
 
     void multiply(Products products) {
         Phase& p = add(PhaseKind::multiply);
-        p.units = n_multiplies_++;
+        p.units = n_unit_rows_;
         for (const auto& [tensor, target] : products) {
             bool sums = target == Target::logits || target == Target::draft_logits;
             Matrix m = matrix(*tensor, sums);
@@ -128,6 +128,7 @@ private:
             shapes_[static_cast<int>(target)] = {target, m.rows, m.n_segments};
             p.products[p.n_products++] = shapes_[static_cast<int>(target)];
         }
+        n_unit_rows_ += n_parts(p);
     }
 
     Matrix matrix(const Tensor& tensor, bool sums_segments) const {
@@ -220,7 +221,7 @@ private:
     const WeightAddresses& weights_;
     std::vector<Phase>& phases_;
     ProductShape shapes_[10] = {};  // of the products made last, by Target
-    int n_kv_layers_ = 0, n_delta_layers_ = 0, n_multiplies_ = 0;
+    int n_kv_layers_ = 0, n_delta_layers_ = 0, n_unit_rows_ = 0;
     bool draft_pass_ = false;
     int depth_ = 0;
 };

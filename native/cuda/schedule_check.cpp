@@ -510,12 +510,14 @@ std::string check_multiplies(const Program& program, const StepWork& work,
             if (entry.multiply != -1) return fault("multiplies nothing");
             continue;
         }
-        if (entry.multiply != static_cast<int>(n) || n == multiplies.size())
-            return fault("is not the stream's next product");
-        const Multiply& multiply = multiplies[n++];
-        if (multiply.phase != entry.phase) return fault("is another phase to the stream");
-        if (multiply.units != p.units) return fault("has another phase's units");
-        if (multiply.n_rows != multiply_rows(p, work.view(p))) return fault("has other rows");
+        if (entry.multiply != static_cast<int>(n)) return fault("is not the stream's next product");
+        for (int part = 0; part < n_parts(p); ++part) {
+            if (n == multiplies.size()) return fault("is not streamed to its end");
+            const Multiply& multiply = multiplies[n++];
+            if (multiply.phase != entry.phase) return fault("is another phase to the stream");
+            if (multiply.units != p.units + part) return fault("has another phase's units");
+            if (multiply.n_rows != multiply_rows(p, work.view(p))) return fault("has other rows");
+        }
     }
     return n < multiplies.size() ? "the stream comes to more products than the step" : "";
 }
@@ -524,9 +526,11 @@ std::vector<UnitRange> partition(const std::vector<Unit>& first_units, const Pha
                                  int n_blocks) {
     std::vector<UnitRange> warps;
     const size_t n_warps = static_cast<size_t>(n_blocks) * block_warps;
-    const size_t first = static_cast<size_t>(phase.units) * (n_warps + 1);
-    for (size_t i = first; i < first + n_warps; ++i)
-        warps.push_back({first_units[i], first_units[i + 1]});
+    for (int part = 0; part < n_parts(phase); ++part) {
+        const size_t first = static_cast<size_t>(phase.units + part) * (n_warps + 1);
+        for (size_t i = first; i < first + n_warps; ++i)
+            warps.push_back({first_units[i], first_units[i + 1]});
+    }
     return warps;
 }
 
@@ -534,34 +538,35 @@ std::string check_partition(const Phase& phase, const std::vector<UnitRange>& wa
     Unit at = {0, 0, 0};
     const Unit end = end_unit(phase);
     int64_t largest = 0, block = 0;
-    std::vector<int64_t> filled;  // bytes of each tile of the matrix
-    std::vector<int64_t> bytes(warps.size());
-    for (size_t w = 0; w < warps.size(); ++w) {
-        const UnitRange& range = warps[w];
+    // Bytes of each tile of every matrix.
+    std::vector<std::vector<int64_t>> filled(static_cast<size_t>(phase.n_matrices));
+    std::vector<int64_t> bytes(warps.size() / static_cast<size_t>(n_parts(phase)));
+    for (size_t i = 0; i < warps.size(); ++i) {
+        const UnitRange& range = warps[i];
+        const size_t w = i % bytes.size();
         std::string name = "warp " + std::to_string(w);
         if (!same_unit(range.first, at)) return name + " does not begin where the one before ends";
         while (!same_unit(at, range.end)) {
             if (same_unit(at, end)) return name + " goes past the last unit";
             const Matrix& m = phase.matrices[at.matrix];
-            filled.resize(m.n_tiles);
-            if (unit_offset(m, at) != at.tile * m.tile_bytes + filled[at.tile])
+            std::vector<int64_t>& tiles = filled[static_cast<size_t>(at.matrix)];
+            tiles.resize(static_cast<size_t>(m.n_tiles));
+            if (unit_offset(m, at) != at.tile * m.tile_bytes + tiles[at.tile])
                 return name + " leaves out bytes";
             int64_t size = unit_bytes(m, at);
             if (size <= 0) return name + " has an empty unit";
             largest = std::max(largest, size);
             bytes[w] += size;
-            filled[at.tile] += size;
-            Unit next = next_unit(phase, at);
-            if (next.matrix != at.matrix) {
-                for (int64_t bytes : filled) {
-                    if (bytes != m.tile_bytes) return name + " leaves out a tile's end";
-                }
-                filled.clear();
-            }
-            at = next;
+            tiles[at.tile] += size;
+            at = next_unit(phase, at);
         }
     }
     if (!same_unit(at, end)) return "units are left over";
+    for (int i = 0; i < phase.n_matrices; ++i) {
+        const Matrix& m = phase.matrices[i];
+        const std::vector<int64_t> whole(static_cast<size_t>(m.n_tiles), m.tile_bytes);
+        if (filled[static_cast<size_t>(i)] != whole) return "a tile's end is left out";
+    }
     for (const UnitRange& range : warps) {
         Unit next = range.first;
         for (UnitRange left = range; !same_unit(left.first, left.end);) {
@@ -574,7 +579,7 @@ std::string check_partition(const Phase& phase, const std::vector<UnitRange>& wa
             }
         }
     }
-    int64_t total = weight_bytes(phase), n = static_cast<int64_t>(warps.size());
+    int64_t total = weight_bytes(phase), n = static_cast<int64_t>(bytes.size());
     for (int64_t w = 0; w < n; ++w) {
         if (bytes[w] * n > total + largest * n)
             return "warp " + std::to_string(w) + " has more than its share and a unit";

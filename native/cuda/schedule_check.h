@@ -34,7 +34,7 @@ std::string check_multiplies(const Program& program, const StepWork& work,
                              const std::vector<SequenceEntry>& sequence,
                              const std::vector<Multiply>& multiplies);
 
-// The units of every warp in a multiply phase, in order, as first_units() has them.
+// The units of every warp in a multiply phase, part after part, as first_units() has them.
 std::vector<UnitRange> partition(const std::vector<Unit>& first_units, const Phase& phase,
                                  int n_blocks);
 

@@ -256,7 +256,7 @@ OJ_DEVICE void run_entry(StepHeader& header, int entry) {
     only.sequence += entry;
     only.n_entries = 1;
     const int multiply = only.sequence->multiply;
-    only.n_multiplies = multiply < 0 ? 0 : 1;
+    only.n_multiplies = multiply < 0 ? 0 : n_parts(only.phases[only.sequence->phase]);
     if (multiply > 0) only.multiplies += multiply;
     StepShared& step = open_step(header, only);
     launch_next_kernel();

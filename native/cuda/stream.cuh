@@ -66,7 +66,7 @@ struct Ring {
     Stretch current;        // what is issued next
 };
 
-// A multiply phase and this warp's units of it.
+// A multiply phase, or a part of one, and this warp's units of it.
 struct Turn {
     Multiply what;
     UnitRange units;
@@ -230,10 +230,21 @@ OJ_PHASE void open_stream(const Schedule& schedule, int ring_at, int ring_bytes,
     keep(stream.ring, r);
 }
 
-// The next of this warp's units of the phase; false behind the last one.
+OJ_DEVICE void next_turn(Stream& s) {
+    const int at = s.at + 1;
+    const Turn turn = at == s.found_at ? s.found : turn_at(s, at);
+    keep(s.at, at);
+    keep(s.now, turn);
+}
+
+// The next of this warp's units of the phase; false behind the last one of its last part.
 OJ_DEVICE bool take_units(Stream& s, const Phase& p, Bundle& bundle) {
     UnitRange units = s.now.units;
-    if (same_unit(units.first, units.end)) return false;
+    while (same_unit(units.first, units.end)) {
+        if (s.now.what.units + 1 == p.units + n_parts(p)) return false;
+        next_turn(s);
+        units = s.now.units;
+    }
     bundle = next_bundle(s.ring, s.now.what, p, units);
     keep(s.now.units.first, units.first);
     return true;
@@ -242,10 +253,7 @@ OJ_DEVICE bool take_units(Stream& s, const Phase& p, Bundle& bundle) {
 // Behind a multiply phase: to the next one, with the ring as full as it gets. Nothing here depends
 // on other blocks, so it is done while they are waited for.
 OJ_PHASE void next_multiply(Stream& s) {
-    const int at = s.at + 1;
-    const Turn turn = at == s.found_at ? s.found : turn_at(s, at);
-    keep(s.at, at);
-    keep(s.now, turn);
+    next_turn(s);
     Ring r = s.ring;
     fill(s, r);
     keep(s.ring, r);

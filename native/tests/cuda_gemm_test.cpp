@@ -231,13 +231,14 @@ public:
         }
         for (size_t i = 0; i < c.phases.size(); ++i)
             phases_.push_back(make_phase(i));
+        int16_t row = 0;
         for (int32_t i = 0; i < static_cast<int32_t>(phases_.size()); ++i) {
             sequence_.push_back({i, 0});
-            multiplies_.push_back({i, static_cast<int16_t>(i), static_cast<int16_t>(c.n_rows)});
-        }
-        for (const Phase& phase : phases_) {
-            const std::vector<Unit> units = share_units(phase, c.n_blocks);
+            const std::vector<Unit> units = share_units(phases_[i], c.n_blocks);
             first_units_.insert(first_units_.end(), units.begin(), units.end());
+            phases_[i].units = row;
+            for (int part = 0; part < n_parts(phases_[i]); ++part)
+                multiplies_.push_back({i, row++, static_cast<int16_t>(c.n_rows)});
         }
     }
 
@@ -281,9 +282,12 @@ public:
         step.c.step.n_rows = step.c.step.n_logits = case_.n_rows;
         step.c.scratch.input = {values.data(),  codes256.data(), scales256.data(), sums32.data(),
                                 codes32.data(), scales32.data(), sums.data()};
-        const auto n_phases = static_cast<int32_t>(phases_.size());
-        step.schedule = {phases_.data(),      sequence_.data(), multiplies_.data(),
-                         first_units_.data(), n_phases,         n_phases};
+        step.schedule = {phases_.data(),
+                         sequence_.data(),
+                         multiplies_.data(),
+                         first_units_.data(),
+                         static_cast<int32_t>(sequence_.size()),
+                         static_cast<int32_t>(multiplies_.size())};
         step.ring_bytes = case_.ring_bytes;
         step.arrived = arrived.data();
         Outputs outputs(phases_.size());
