@@ -36,7 +36,7 @@ private:
             all += unit_bytes(p_.matrices[u.matrix], u);
         for (int64_t warp = 0; warp < n; ++warp) {
             first_.push_back(next_);
-            for (; before * n < all * (warp + 1) && !ends() && !is_rest(next_);) {
+            while (before * n < all * (warp + 1) && !ends() && !is_rest(next_)) {
                 before += next_bytes();
                 give(static_cast<size_t>(warp));
             }
@@ -44,7 +44,7 @@ private:
         first_.push_back(next_);
     }
 
-    // A block gets what it lacks of its share, and its warps as much each that none has much.
+    // A block gets what it lacks of its share; its warps are filled up to one level.
     void share_rest() {
         const int64_t all = weight_bytes(p_);
         int64_t before = 0;
@@ -65,7 +65,7 @@ private:
         first_.push_back(next_);
     }
 
-    // The lowest level to which the warps have to be filled up, one after the other.
+    // The lowest level that leaves room for these units, warp after warp.
     void share_among_warps(size_t first_warp, int n_units) {
         int64_t low = 0, high = weight_bytes(p_);
         while (low < high) {
