@@ -493,12 +493,14 @@ OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first
 template <BlockType type>
 OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, int last, int tiles,
                              Ring& ring, const UnitTarget& target) {
-    if constexpr (is_common(type)) {
+    if constexpr (tiles_together(type, 1, most_block_shared / block_warps) == 2) {
         if (tiles == 2) {
             if (x.n_rows <= column_rows)
                 return multiply_packed<type, 1, 2>(input, x, first, last, ring, target);
             return multiply_packed<type, 2, 2>(input, x, first, last, ring, target);
         }
+    }
+    if constexpr (is_common(type)) {
         if (x.n_rows <= column_rows)
             return multiply_packed<type, 1>(input, x, first, last, ring, target);
     }

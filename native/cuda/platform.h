@@ -39,6 +39,13 @@ struct Grid {
 
 constexpr int warp_lanes = 32;
 
+// Shared memory of a block on the cards that this code is compiled for, at most.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+constexpr int most_block_shared = 99 << 10;
+#else
+constexpr int most_block_shared = 227 << 10;
+#endif
+
 struct alignas(16) Words4 {
     uint32_t x, y, z, w;
 };
