@@ -217,11 +217,12 @@ def _counters(engine: Engine | RemoteEngine) -> dict[str, Any] | None:
 
 
 def _report(found: dict[str, Any], table: str) -> str:
-    settings = found["settings"]
+    settings, machine = found["settings"], found["machine"]
     where = found.get("url") or found["backend"]
     return (
         f"{found['model']} on {where}: {settings['agents']} agents, contexts of about"
         f" {settings['short']:,} and {settings['context']:,} tokens, answers of"
-        f" {settings['answer']}, {settings['rounds']} rounds\n{found['machine']['cpu']},"
-        f" {found['machine']['cores']} cores, commit {found['commit']}\n\n{table}"
+        f" {settings['answer']}, {settings['rounds']} rounds\n{machine['cpu']},"
+        f" {machine['cores']} cores, commit {found['commit']}; before, a thread that only read the"
+        f" clock was kept waiting {1e3 * machine['longest_wait_s']:.1f} ms at worst\n\n{table}"
     )

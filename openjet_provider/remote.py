@@ -14,7 +14,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -256,18 +256,15 @@ class RemoteStream(TurnStream[Chunk]):
         """Whether the last delta ended inside the model's thinking."""
         return self._thinking
 
-    def _deltas(self, chunks: Sequence[Chunk]) -> list[ChatDelta]:
+    def _deltas(self, chunks: Sequence[Chunk]) -> Iterator[ChatDelta]:
         if not chunks:
             self._result = self._whole()
-            return []
-        deltas = []
         for chunk in chunks:
             self._usage = chunk.get("usage") or self._usage
             for choice in chunk["choices"]:
                 self._finish = choice["finish_reason"] or self._finish
                 if (delta := self._delta(choice)) != ChatDelta():
-                    deltas.append(delta)
-        return deltas
+                    yield delta
 
     def _delta(self, choice: Chunk) -> ChatDelta:
         delta = choice["delta"]

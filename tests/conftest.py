@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
+import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -50,6 +54,29 @@ def pytest_collection_finish() -> None:
 def root() -> Path:
     """The repository's root."""
     return ROOT
+
+
+def load_program(path: Path) -> ModuleType:
+    """A file that is no module of a package."""
+    name = f"program_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for theirs
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[name]
+    return module
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """The URL of a port that nobody listens on, nor can meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.fixture(autouse=True, scope="module")

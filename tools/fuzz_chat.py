@@ -33,7 +33,7 @@ with atheris.instrument_imports(include=["openjet_provider.chat"]):
 from openjet_provider.errors import InvalidRequestError
 from tests.chat.conftest import vocabulary
 from tests.chat.parser_cases import CASES
-from tests.chat.parsing import Output, parse_ids
+from tests.chat.parsing import Output, parse_in_order
 from tests.chat.test_parser_properties import FRAGMENTS, TOOLS
 from tests.reference.chat_goldens import OWN_TEMPLATE
 from tests.reference.vocabulary import small_vocabulary
@@ -94,9 +94,9 @@ def fuzz_parser(data: bytes) -> None:
     )
     pieces = list(_pieces(source))
     tokenizer = Pieces()
-    whole = parse_ids(tokenizer, output, [tokenizer.ids(pieces)])
+    whole = parse_in_order(tokenizer, output, [tokenizer.ids(pieces)])
     steps = [[token] for token in tokenizer.ids(list(_cut(pieces, sizes)))]
-    assert parse_ids(tokenizer, output, steps) == whole
+    assert parse_in_order(tokenizer, output, steps) == whole
 
 
 def _pieces(source: Any) -> Iterator[int | bytes]:

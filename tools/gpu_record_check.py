@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,11 +26,22 @@ def build_module() -> ModuleType:
     return module
 
 
+def changed_since(commit: str) -> list[str]:
+    """The folders of native/, tests aside, with files that differ from the commit's; none where git
+    or the commit is not at hand."""
+    command = ["git", "diff", "--name-only", commit, "--", "native", ":!native/tests"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    names = done.stdout.split() if done.returncode == 0 else []
+    return sorted({Path(name).parent.as_posix() for name in names})
+
+
 def report(path: Path, record: dict[str, Any], current: str) -> None:
     """Print what `record` says."""
     same = record.get("source_hash") == current
     missing = record.get("unproven")
+    changed = [] if same else changed_since(record.get("commit", ""))
     says = ["these native sources" if same else "other native sources"]
+    says += [f"changed since: {', '.join(changed)}"] if changed else []
     says += ["a record of another form"] if missing is None else []
     says += [f"not passed: {', '.join(missing)}"] if missing else []
     says += [f"failed: {', '.join(record['failed'])}"] if record.get("failed") else []

@@ -91,6 +91,7 @@ class OpenJetLLM(CustomLLM):  # type: ignore[misc]  # litellm is not checked
     def close(self) -> None:
         """Give the engines back; the last user's frees the model. A later call opens them again."""
         self._handles.close()
+        self._described.clear()  # it may have another context then
 
     def _describe(self, engine: Engine | RemoteEngine) -> Engine | RemoteEngine:
         """Tell LiteLLM the context of a model once it is known."""

@@ -139,6 +139,12 @@ class ChunkStream:
             raise
 
     def _add(self, delta: ChatDelta) -> None:
+        # A flush brings thinking, then text, then calls: what comes behind a later one stays there.
+        text = bool(delta.reasoning or delta.content)
+        if any(
+            (text and held.tool_calls) or (delta.reasoning and held.content) for held in self._held
+        ):
+            self._flush()
         self._held.append(delta)
         now = time.monotonic()
         if len(self._held) >= COALESCE_DELTAS or now - self._flushed >= COALESCE_S:

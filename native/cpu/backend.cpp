@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kStateVersion = 2;
 
 // Of states and pages, resident before the first step: all of a small model's, whose steps are
-// shorter than what first writes take.
+// shorter than what first writes take. The rest of the states follows in the background.
 constexpr size_t kTouchedBytes = size_t{128} << 20;
 
 // What the kernels' loops rely on.
@@ -84,7 +84,8 @@ CpuBackend::CpuBackend(const Model& model, const oj_backend_options& options)
       mtp_done_(options.n_slots),
       sample_scores_(offset(pool_.threads(), model.hparams.n_vocab), "scratch"),
       sample_ids_(offset(pool_.threads(), model.hparams.n_vocab), "scratch"),
-      sample_bins_(offset(pool_.threads(), kSelectBins), "scratch") {
+      sample_bins_(offset(pool_.threads(), kSelectBins), "scratch"),
+      populate_([this](const std::atomic<bool>& stop) { states_.populate(stop); }) {
     std::fill_n(draft_logits_.data(), weights_.draft_ids.empty() ? 0 : draft_logits_.size(),
                 -INFINITY);
     size_t budget = kTouchedBytes;

@@ -1,6 +1,7 @@
 // The CPU backend: one step is a pass through the layers, sampling, and the MTP block.
 #pragma once
 
+#include "cpu/background.h"
 #include "cpu/mtp.h"
 #include "engine/backend.h"
 
@@ -82,6 +83,7 @@ private:
     Pages<float> sample_scores_;   // [threads][n_vocab]
     Pages<int32_t> sample_ids_;    // [threads][n_vocab]
     Pages<uint64_t> sample_bins_;  // [threads][kSelectBins]
+    Background populate_;          // of states_; the last, so that it ends first
 };
 
 }  // namespace oj::cpu

@@ -97,6 +97,12 @@ public:
         snapshots_.touch(budget);
     }
 
+    void populate(const std::atomic<bool>& stop) const {  // see Pages
+        slots_.populate(stop);
+        records_.populate(stop);
+        snapshots_.populate(stop);
+    }
+
     float* snapshot_data(int i) const { return snapshots_.data() + i * layout_.floats(); }
     size_t bytes() const { return layout_.floats() * sizeof(float); }
 

@@ -1,8 +1,10 @@
 // The engine on backends that are no models: equality of answers whoever else is served, accounting
 // of pages and snapshots, stop strings, fairness, errors, threads.
 
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -11,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "cpu/memory.h"
 #include "engine/request.h"
 #include "service.h"
 
@@ -223,6 +226,25 @@ void check_memory_is_touched(const char* path) {
     const int64_t state_bytes =
         make_cpu_backend(model, options.backend)->state_format().snapshot_bytes;
     expect(taken(24) - taken(1) > 20 * state_bytes, "snapshots are resident before the first step");
+}
+
+// A larger model's follow in the background, beside whoever writes them.
+void check_memory_is_populated() {
+    const cpu::Pages<char> memory(size_t{9} << 20, "a test");
+    const size_t size = memory.size(), n_pages = size / static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    memory[size / 2] = 1;
+    std::vector<unsigned char> resident(n_pages);
+    const auto n_resident = [&] {
+        expect(mincore(memory.data(), size, resident.data()) == 0, "mincore");
+        return static_cast<size_t>(std::count(resident.begin(), resident.end(), 1));
+    };
+    const std::atomic<bool> at_once(true), never(false);
+    memory.populate(at_once);
+    expect(n_resident() < n_pages, "it ends when it is told to");
+    memory.populate(never);
+    if (madvise(memory.data(), 1, MADV_POPULATE_WRITE) != 0) return;  // not on this system
+    expect(n_resident() == n_pages, "all of it is resident");
+    expect(memory[size / 2] == 1, "and what was there is there");
 }
 
 // The CPU backend under the engine: two threads of its own, drafts, reuse.
@@ -547,6 +569,7 @@ int main(int argc, char** argv) {
     }
     const char* tiny = argc > 1 ? argv[1] : "openjet_provider/data/openjet-tiny.gguf";
     check_memory_is_touched(tiny);
+    check_memory_is_populated();
     check_cpu_backend(tiny);
     check_lookup();
     check_queue();

@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,19 @@ def machine() -> dict[str, Any]:
         "memory_bytes": memory,
         "gpus": [{name: gpu[name] for name in ("name", "memory_total")} for gpu in Gpus().read()],
         "load_before": os.getloadavg()[0],
+        "longest_wait_s": longest_wait(),
     }
+
+
+def longest_wait(seconds: float = 1.0) -> float:
+    """How long a thread that only reads the clock was kept from it, at worst: other processes, or
+    the host of a virtual machine, can make any pause measured here that much longer."""
+    longest, last = 0.0, time.perf_counter()
+    end = last + seconds
+    while last < end:
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+    return longest
 
 
 def commit() -> str | None:

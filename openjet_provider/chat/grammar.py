@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openjet_provider.chat.schema import referenced
+from openjet_provider.chat.schema import bounded, referenced
 from openjet_provider.errors import InvalidRequestError
 
 #: White space as models write it.
@@ -45,8 +45,12 @@ class GrammarBuilder:
     def json(self, schema: Mapping[str, Any], where: str) -> str:
         """JSON text that the schema allows."""
         self._schemas[where] = schema
-        styled = {**schema, "x-guidance": JSON_STYLE}
-        return self._rule("json", f"%json {json.dumps(styled, ensure_ascii=False)}")
+        try:
+            styled = {**bounded(schema), "x-guidance": JSON_STYLE}
+            text = json.dumps(styled, ensure_ascii=False)
+        except RecursionError as error:
+            raise InvalidRequestError(f"{where}: this schema is nested too deeply") from error
+        return self._rule("json", f"%json {text}")
 
     def calls(self, tools: Sequence[Mapping[str, Any]], *, parallel: bool) -> str:
         """One call, or with `parallel` one or more."""

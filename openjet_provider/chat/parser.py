@@ -17,7 +17,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from openjet_provider.chat.channels import Content, Reasoning, held_suffix
@@ -140,7 +140,7 @@ class OutputParser:
         self._content = Content(stop)
         self._calls: list[_Call] = []
         self._bare_attempts = _BARE_ATTEMPTS
-        self._sent_calls: list[ToolCallDelta] = []
+        self._deltas: list[ChatDelta] = []  # up to the last call's; text behind it is yet to follow
         self._end: EndReason = "stop"
         self._machine: Step[None] | None = self._run()
 
@@ -158,9 +158,11 @@ class OutputParser:
     def thinking(self) -> bool:
         return self._thinking
 
-    def feed(self, ids: Iterable[int]) -> ChatDelta:
-        """What these tokens add. Tags count as tags only as the vocabulary's own tokens; without
-        the token that ended the generation. What follows a stop string is not looked at."""
+    def feed(self, ids: Iterable[int]) -> list[ChatDelta]:
+        """What these tokens add, in order: a delta has thinking before text and text before calls,
+        so what stands behind a later one of these begins another delta. Tags count as tags only as
+        the vocabulary's own tokens; without the token that ended the generation. What follows a
+        stop string is not looked at."""
         for token in ids:
             if self.stopped:
                 break
@@ -172,9 +174,9 @@ class OutputParser:
                 self._decoder.reset()
             elif self._types[token] != CONTROL:
                 self._advance(self._decoder.decode(self._token_bytes(token)))
-        return self._delta()
+        return self._take()
 
-    def finish(self, reason: EndReason = "stop") -> ChatDelta:
+    def finish(self, reason: EndReason = "stop") -> list[ChatDelta]:
         """The rest. reason: why the generation ended; "stop" for its end token or a stop string."""
         if not self._final:
             self._end = reason
@@ -182,7 +184,7 @@ class OutputParser:
             self._final = True
             self._advance(self._decoder.decode(b"", final=True))
             self._content.finish()
-        return self._delta()
+        return self._take()
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -210,11 +212,10 @@ class OutputParser:
         except StopIteration:
             self._machine = None
 
-    def _delta(self) -> ChatDelta:
-        calls, self._sent_calls = tuple(self._sent_calls), []
-        return ChatDelta(
-            reasoning=self._reasoning.take(), content=self._content.take(), tool_calls=calls
-        )
+    def _take(self) -> list[ChatDelta]:
+        self._add_delta(())
+        deltas, self._deltas = self._deltas, []
+        return deltas
 
     def _run(self) -> Step[None]:
         while not (self._final and self._at == len(self._buffer)) and not self.stopped:
@@ -283,6 +284,7 @@ class OutputParser:
                 self._content.add(_literal(tag))
         elif tag == _THINK:
             self._thinking, self._unclosed = True, False
+            self._add_delta(())  # text there may be: of an earlier segment
             self._reasoning.add("\n")
 
     # Calls. What is read here is looked at from positions that stay valid: no _wait().
@@ -543,8 +545,17 @@ class OutputParser:
 
     def _send(self, call: _Call) -> None:
         if call.accepted:
-            self._sent_calls += call.unsent
+            self._add_delta(tuple(call.unsent))
             call.unsent.clear()
+
+    def _add_delta(self, pieces: tuple[ToolCallDelta, ...]) -> None:
+        """The text that has come, and pieces of calls behind it."""
+        delta = ChatDelta(self._reasoning.take(), self._content.take(), pieces)
+        if self._deltas and not delta.reasoning and not delta.content:
+            last = self._deltas.pop()
+            delta = replace(last, tool_calls=last.tool_calls + pieces)
+        if delta != ChatDelta():
+            self._deltas.append(delta)
 
 
 def _literal(text: str) -> str:

@@ -12,6 +12,10 @@ _INTEGER = re.compile(r"[+-]?\d{1,400}(\.0*)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DEPTH = 16  # of references and unions followed; deeper schemas count as undeclared
 
+# Of formats whose standards say so (RFC 5321, RFC 1035), the most characters.
+_LONGEST = {"email": 254, "hostname": 253}
+_DATA = ("const", "default", "enum", "examples")  # keywords whose values are no schemas
+
 _JSON_TYPES: dict[type, str] = {
     str: "string",
     bool: "boolean",
@@ -89,6 +93,22 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[str]:
             yield "object"
         if "items" in schema:
             yield "array"
+
+
+def bounded(schema: Any) -> Any:
+    """A copy in which formats of limited length have that limit: a grammar library knows only their
+    characters, with which a weak model need not come to an end."""
+    if isinstance(schema, list):
+        return [bounded(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {key: value if key in _DATA else bounded(value) for key, value in schema.items()}
+    name = schema.get("format")
+    longest = _LONGEST.get(name) if isinstance(name, str) else None
+    given = schema.get("maxLength", longest)
+    if longest is not None and isinstance(given, int):  # else the library says what is wrong
+        found["maxLength"] = min(longest, given)
+    return found
 
 
 def referenced(reference: str, root: Mapping[str, Any]) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -251,28 +250,33 @@ class ChatStream(TurnStream[Token]):
         """Whether the last delta ended inside the model's thinking."""
         return self._parser.thinking
 
-    def _deltas(self, tokens: Sequence[Token]) -> list[ChatDelta]:
+    def _deltas(self, tokens: Sequence[Token]) -> Iterator[ChatDelta]:
         """What these tokens add; an empty list of tokens is the end of the generation."""
-        if not tokens:
-            return self._end(_END_REASONS.get(self._generation.finish or "stop", "stop"))
         self._output += _output(tokens)
-        if self._with_logprobs:
-            wanted = itertools.takewhile(lambda _: not self._parser.stopped, tokens)
-            deltas = [self._token_delta(token) for token in wanted]
-        else:
-            deltas = [self._parser.feed(_output(tokens))]
-        if self._parser.stopped:
-            self.cancel()
-            deltas += self._end("stop")
-        return [delta for delta in deltas if delta != _NOTHING]
+        for deltas in self._fed(tokens):
+            if self._parser.stopped:
+                self.cancel()
+            yield from deltas
+        if not tokens or self._parser.stopped:
+            yield from self._end()
 
-    def _token_delta(self, token: Token) -> ChatDelta:
+    def _fed(self, tokens: Sequence[Token]) -> Iterator[list[ChatDelta]]:
+        """Of all at once, or of each where it has log-probabilities."""
+        if not self._with_logprobs:
+            yield self._parser.feed(_output(tokens))
+            return
+        for token in tokens:
+            if not self._parser.stopped:
+                yield self._token_deltas(token)
+
+    def _token_deltas(self, token: Token) -> list[ChatDelta]:
         visible = not self._parser.thinking and token.keep != 0
-        delta = self._parser.feed(_output((token,)))
-        if not visible or self._parser.thinking or delta.tool_calls:
-            return delta
+        deltas = self._parser.feed(_output((token,)))
+        if not visible or self._parser.thinking or any(delta.tool_calls for delta in deltas):
+            return deltas
         self._logprobs.append(self._logprob(token))
-        return ChatDelta(delta.reasoning, delta.content, logprobs=(self._logprobs[-1],))
+        text = deltas[0] if deltas else ChatDelta()
+        return [replace(text, logprobs=(self._logprobs[-1],))]
 
     def _logprob(self, token: Token) -> TokenLogprob:
         def described(token_id: int) -> tuple[str, bytes]:
@@ -282,9 +286,10 @@ class ChatStream(TurnStream[Token]):
         top = tuple((*described(token_id), logprob) for token_id, logprob in token.top)
         return TokenLogprob(*described(token.id), token.logprob, top)
 
-    def _end(self, reason: EndReason) -> list[ChatDelta]:
+    def _end(self) -> list[ChatDelta]:
         stats, parser = self.stats, self._parser
-        delta = parser.finish(reason)
+        reason = _END_REASONS.get(self._generation.finish or "stop", "stop")
+        deltas = parser.finish("stop" if parser.stopped else reason)
         usage = Usage(
             prompt_tokens=stats.prompt_tokens,
             # The engine goes on behind a stop string until it hears of it: that is no answer's.
@@ -296,10 +301,9 @@ class ChatStream(TurnStream[Token]):
         if self._generation.finish == "stop" and not parser.stopped:
             self._remember(self._output, result)
         self._result = result
-        return [delta]
+        return deltas
 
 
-_NOTHING = ChatDelta()
 _END_REASONS: dict[str, EndReason] = {"length": "length", "cancelled": "cancelled"}
 
 

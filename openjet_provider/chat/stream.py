@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from openjet_provider.chat.types import ChatDelta, ChatResult
@@ -31,8 +31,9 @@ class TurnStream(ABC, Generic[T]):
         self._result: ChatResult | None = None
 
     @abstractmethod
-    def _deltas(self, items: Sequence[T]) -> list[ChatDelta]:
-        """What these items add; none at all are the end, at which `_result` is to be set."""
+    def _deltas(self, items: Sequence[T]) -> Iterable[ChatDelta]:
+        """What these items add; none at all are the end, at which `_result` is to be set. Each is
+        made when it is asked for: until then the state is that of the one before."""
 
     @property
     @abstractmethod

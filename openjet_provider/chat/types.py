@@ -95,7 +95,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True)
 class ChatDelta:
-    """What some generated tokens add; empty fields add nothing."""
+    """What some generated tokens add, in the order of its fields; empty ones add nothing."""
 
     reasoning: str = ""
     content: str = ""

@@ -40,7 +40,7 @@ def snapshot(service: Service) -> dict[str, Any]:
         "backend": engine.backend,
         "context": engine.context,
         "agents": engine.agents,
-        "uptime_s": round(time.time() - service.started, 3),
+        "uptime_s": round(service.uptime_s, 3),
         "engine": asdict(counters) if counters else None,
         "conversations": [seen.snapshot(service.settings.private) for seen in service.monitor],
         "gpus": service.gpus.read(),

@@ -110,6 +110,7 @@ class Service:
         self.gpus = Gpus()
         self.slots = Slots()
         self.started = time.time()
+        self._since = time.monotonic()
         self.draining = False
         self._lost: Callable[[], None] | None = lost
         self._turns: set[Turn] = set()
@@ -122,6 +123,11 @@ class Service:
         if self.loaded is None:
             raise unavailable("the model is still loading; try again", "loading")
         return self.loaded
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since the start, whatever happens to the clock."""
+        return time.monotonic() - self._since
 
     def engine_stats(self) -> EngineStats | None:
         """Counters of the engine; None while there is none."""
@@ -191,8 +197,11 @@ class Service:
         """A turn is over, whatever ended it."""
         self._turns.discard(turn)
         self.slots.end(turn.stream)
-        seen.end(outcome, turn.stats)
-        self.metrics.finished(endpoint, outcome, turn.stats)
+        stats = turn.stats
+        if turn.result is not None:  # the engine may have gone on behind a stop string
+            stats = replace(stats, generated=turn.result.usage.completion_tokens)
+        seen.end(outcome, stats)
+        self.metrics.finished(endpoint, outcome, stats)
 
     def bounded(self, timeout: float | None) -> float:
         """The seconds a request may run."""

@@ -20,6 +20,7 @@ from bench.gpu.setup import FULL, SHAPE_27B, Setup
 from bench.gpu_check import SECTIONS, Check, Section, chosen, stop
 from bench.parity import text_tokens
 from tests.reference.random_model import GGML_QUANT_SIZES, tensor_specs
+from tests.waiting import is_alive, wait_until
 
 
 def check(tmp_path: Path, seconds: float = 600) -> Check:
@@ -63,21 +64,18 @@ def test_a_hang_ends_with_its_children_and_what_it_found_is_kept(tmp_path: Path)
     found = tmp_path / "found.json"
     process = checked.start_section(section, found, tmp_path / "errors")
     try:
-        for _ in range(1000):
-            if found.exists():
-                break
-            time.sleep(0.1)
-        assert checked.follow(process, section, found, time.monotonic() + 1) is None
+        wait_until(found.exists, 100)
+
+        def kept() -> bool:
+            assert checked.follow(process, section, found, time.monotonic() + 0.5) is None
+            return checked.target.exists()
+
+        wait_until(kept)
     finally:
         stop(process)
-    (kept,) = json.loads(checked.target.read_text())["sections"].values()
-    assert kept["status"] == "running"
-    child = Path(f"/proc/{kept['found']['child']}/stat")
-    for _ in range(1000):  # until it is reaped
-        if not child.exists() or child.read_text().split()[2] == "Z":
-            return
-        time.sleep(0.1)
-    raise AssertionError("the section's child is still running")
+    (section_kept,) = json.loads(checked.target.read_text())["sections"].values()
+    assert section_kept["status"] == "running"
+    wait_until(lambda: not is_alive(section_kept["found"]["child"]))
 
 
 def test_what_cannot_run_here_and_what_has_no_time(tmp_path: Path) -> None:

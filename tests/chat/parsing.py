@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, groupby
 from typing import Any
 
 from openjet_provider.chat.parser import EndReason, OutputParser
@@ -36,8 +36,40 @@ def tool(name: str, /, **properties: Any) -> dict[str, Any]:
 
 def parse_ids(tokenizer: Tokenizer, output: Output, steps: Iterable[Sequence[int]]) -> ChatResult:
     """Fed as tokens, this many a step."""
+    return parse_in_order(tokenizer, output, steps)[0]
+
+
+def parse_in_order(
+    tokenizer: Tokenizer, output: Output, steps: Iterable[Sequence[int]]
+) -> tuple[ChatResult, list[tuple[str, str]]]:
+    """The result, and the texts and calls as a stream brings them, one behind the other."""
     parser = _parser(tokenizer, output)
-    return _result(parser, [parser.feed(step) for step in steps], output)
+    deltas = [delta for step in steps for delta in parser.feed(step)]
+    deltas += parser.finish(output.end)
+    return _result(parser, deltas), in_order(deltas)
+
+
+def in_order(deltas: Iterable[ChatDelta]) -> list[tuple[str, str]]:
+    """What the deltas bring, by kind; what is of one kind, or of one call, is joined."""
+    pieces = []
+    for delta in deltas:
+        pieces += [("reasoning", delta.reasoning), ("content", delta.content)]
+        pieces += [(f"call {piece.index}", piece.arguments) for piece in delta.tool_calls]
+    found = [piece for piece in pieces if piece[1] or piece[0].startswith("call")]
+    return [
+        (kind, "".join(text for _, text in group))
+        for kind, group in groupby(found, key=lambda piece: piece[0])
+    ]
+
+
+def joined(deltas: Iterable[ChatDelta]) -> ChatDelta:
+    """All of them as one."""
+    deltas = list(deltas)
+    return ChatDelta(
+        "".join(delta.reasoning for delta in deltas),
+        "".join(delta.content for delta in deltas),
+        tuple(piece for delta in deltas for piece in delta.tool_calls),
+    )
 
 
 def byte_ids(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -72,9 +104,8 @@ def _parser(tokenizer: Tokenizer, output: Output) -> OutputParser:
     )
 
 
-def _result(parser: OutputParser, deltas: list[ChatDelta], output: Output) -> ChatResult:
+def _result(parser: OutputParser, deltas: list[ChatDelta]) -> ChatResult:
     """The result, after checking that the deltas add up to it."""
-    deltas.append(parser.finish(output.end))
     result = parser.result(Usage())
     assert ("".join(d.reasoning for d in deltas) or None) == result.reasoning
     assert ("".join(d.content for d in deltas) or None) == result.content

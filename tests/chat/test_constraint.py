@@ -185,6 +185,29 @@ def test_what_may_be_said(asked: Any, options: dict[str, Any], said: str, allowe
 
 
 @pytest.mark.parametrize(
+    ("format_of", "longest"), [("email", "{}@example.com"), ("hostname", "{}.example.com")]
+)
+@pytest.mark.parametrize("given", [None, 20, 1000])
+def test_formats_of_limited_length_end(
+    asked: Any, format_of: str, longest: str, given: int | None
+) -> None:
+    """By their standards, or earlier if the schema says so; what only looks like a schema stays."""
+    limit = min(given or 1000, {"email": 254, "hostname": 253}[format_of])
+    schema = {"type": "string", "format": format_of, **({"maxLength": given} if given else {})}
+    data = {"type": "string", "format": format_of}
+    options = {
+        "response_format": schema_format({"anyOf": [schema, {"const": data}]}),
+        "tools": (),
+    }
+    label = ("abcdefghi." * 30)[: limit - len(longest.format(""))].strip(".")
+    text = longest.format("x" * (limit - len(longest.format(label))) + label)
+    assert len(text) == limit
+    assert asked(**options).accepts(json.dumps(text))
+    assert not asked(**options).accepts(json.dumps("x" + text))
+    assert asked(**options).accepts(json.dumps(data))
+
+
+@pytest.mark.parametrize(
     "value", ["", "a", "two\nlines\n", "<b>\n</b>", "x</parameter>y", "\n\n", "é漢🙂", "a\n</p"]
 )
 def test_a_string_value_is_written_as_it_is(asked: Any, value: str) -> None:
@@ -255,6 +278,13 @@ def one_tool(schema: Any) -> list[dict[str, Any]]:
     return [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
 
 
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -263,6 +293,9 @@ def one_tool(schema: Any) -> list[dict[str, Any]]:
         ({"response_format": schema_format({"$ref": "http://x/y"})}, "http://x/y"),
         ({"response_format": schema_format({"pattern": "(?=a)", "type": "string"})}, "look-around"),
         ({"response_format": schema_format(None)}, "json_schema"),
+        ({"response_format": schema_format(nested(300))}, "recursion limit"),
+        ({"response_format": schema_format(nested(3000))}, "nested too deeply"),
+        ({"tool_choice": "required", "tools": one_tool(nested(3000))}, "nested too deeply"),
         ({"response_format": {"type": "grammar"}}, "text, json_object or json_schema"),
         ({"tool_choice": "required", "tools": one_tool({"type": "array", "not": {}})}, "'p'"),
         (

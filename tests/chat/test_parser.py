@@ -11,7 +11,7 @@ from openjet_provider.chat.parser import OutputParser
 from openjet_provider.chat.tokenizer import Tokenizer
 from openjet_provider.chat.types import ChatDelta, ChatResult, Usage
 from tests.chat.parser_cases import CASES, IDS, TOOLS, Case, call
-from tests.chat.parsing import Output, byte_ids, parse_ids
+from tests.chat.parsing import Output, byte_ids, joined, parse_ids, parse_in_order
 
 
 def check(case: Case, result: ChatResult) -> None:
@@ -62,23 +62,56 @@ STREAMS = {
 def test_half_characters_wait(tokenizer: Tokenizer, steps: list[bytes], text: str) -> None:
     token = {tokenizer.token_bytes(i): i for i in range(len(tokenizer))}
     parser = OutputParser(tokenizer)
-    parts = [parser.feed(token[bytes([byte])] for byte in step).content for step in steps]
+    parts = [joined(parser.feed(token[bytes([byte])] for byte in step)).content for step in steps]
     assert all("\ufffd" not in part for part in parts) or "bad" in text or text[-1] != "\ufffd"
-    assert "".join(parts) + parser.finish().content == text
+    assert "".join(parts) + joined(parser.finish()).content == text
 
 
 def test_arguments_arrive_by_parameter(tokenizer: Tokenizer) -> None:
     parser = OutputParser(tokenizer, tools=TOOLS)
 
     def feed(text: str) -> ChatDelta:
-        return parser.feed(tokenizer.encode(text, parse_special=True))
+        return joined(parser.feed(tokenizer.encode(text, parse_special=True)))
 
     first = feed("<tool_call>\n<function=write_file>\n<parameter=path>\na.txt")
     assert [(c.name, c.arguments) for c in first.tool_calls] == [("write_file", "")]
     second = feed("\n</parameter>\n<parameter=text>\n")
     assert [c.arguments for c in second.tool_calls] == ['{"path": "a.txt"']
     feed("x\n</parameter>\n</function>\n</tool_call>")
-    assert [c.arguments for c in parser.finish().tool_calls][-1] == "}"
+    assert [c.arguments for c in joined(parser.finish()).tool_calls][-1] == "}"
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_text_behind_a_call_stays_behind_it(tokenizer: Tokenizer, step: int) -> None:
+    """However many tokens come at once."""
+    text = f"First.\n{call('clock')}\nThen. {call('clock')}\n<think>\nHm.\n</think>\n\nLast."
+    ids = tokenizer.encode(text, parse_special=True)
+    steps = [ids[at : at + step] for at in range(0, len(ids), step)]
+    _, found = parse_in_order(tokenizer, Output(text, TOOLS), steps)
+    assert found == [
+        ("content", "First."),
+        ("call 0", "{}"),
+        ("content", "\nThen."),
+        ("call 1", "{}"),
+        ("reasoning", "Hm."),
+        ("content", " Last."),
+    ]
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_thinking_behind_text_stays_behind_it(tokenizer: Tokenizer, step: int) -> None:
+    """A call ended the thinking; its closing tag comes behind more text, and then new thinking."""
+    text = f"Plan.{call('clock')}\nSo.</think>\n<think>\nHm.\n</think>\n\nLast."
+    ids = tokenizer.encode(text, parse_special=True)
+    steps = [ids[at : at + step] for at in range(0, len(ids), step)]
+    _, found = parse_in_order(tokenizer, Output(text, TOOLS, reasoning_open=True), steps)
+    assert [kind for kind, _ in found] == [
+        "reasoning",
+        "call 0",
+        "content",
+        "reasoning",
+        "content",
+    ]
 
 
 def test_ids_are_unique(tokenizer: Tokenizer) -> None:
@@ -100,10 +133,10 @@ def test_reasoning_tokens_include_the_closing_tag(tokenizer: Tokenizer) -> None:
 
 def test_nothing_counts_after_a_stop_string(tokenizer: Tokenizer) -> None:
     parser = OutputParser(tokenizer, tools=TOOLS, stop=("END",))
-    assert parser.feed(tokenizer.encode("a END")).content == "a"
+    assert joined(parser.feed(tokenizer.encode("a END"))).content == "a"
     assert parser.stopped
     more = tokenizer.encode(f"b {call('clock')}", parse_special=True)
-    assert parser.feed(more).content == ""
+    assert parser.feed(more) == []
     parser.finish()
     assert parser.result(Usage()).content == "a "
     assert parser.finish_reason == "stop"
@@ -111,9 +144,9 @@ def test_nothing_counts_after_a_stop_string(tokenizer: Tokenizer) -> None:
 
 def test_finish_twice_adds_nothing(tokenizer: Tokenizer) -> None:
     parser = OutputParser(tokenizer, tools=TOOLS)
-    assert parser.feed(tokenizer.encode("a <func")).content == "a"
-    assert parser.finish().content == " <func"
-    assert parser.finish("length").content == ""
+    assert joined(parser.feed(tokenizer.encode("a <func"))).content == "a"
+    assert joined(parser.finish()).content == " <func"
+    assert parser.finish("length") == []
     assert parser.finish_reason == "stop"
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openjet_provider.chat.tokenizer import Tokenizer
-from tests.chat.parsing import Output, byte_ids, cuts, parse_ids, tool
+from tests.chat.parsing import Output, byte_ids, cuts, parse_in_order, tool
 
 TOOLS = [
     tool("run", command="string", timeout="integer", env={"type": ["object", "null"]}),
@@ -42,15 +42,15 @@ sizes = st.lists(st.integers(0, 9), max_size=60)
 @given(output=outputs, sizes=sizes)
 def test_bytes_cut_anywhere(tokenizer: Tokenizer, output: Output, sizes: list[int]) -> None:
     ids = byte_ids(tokenizer, output.text)
-    once = parse_ids(tokenizer, output, [ids])
-    assert parse_ids(tokenizer, output, cuts(ids, sizes)) == once
-    assert parse_ids(tokenizer, output, [[i] for i in ids]) == once
+    once = parse_in_order(tokenizer, output, [ids])
+    assert parse_in_order(tokenizer, output, cuts(ids, sizes)) == once
+    assert parse_in_order(tokenizer, output, [[i] for i in ids]) == once
 
 
 @given(output=outputs, step=st.integers(1, 7))
 def test_tokens_in_steps_of_any_size(tokenizer: Tokenizer, output: Output, step: int) -> None:
     ids = tokenizer.encode(output.text, parse_special=True)
-    once = parse_ids(tokenizer, output, [byte_ids(tokenizer, output.text)])
-    assert parse_ids(tokenizer, output, [ids]) == once
+    once = parse_in_order(tokenizer, output, [byte_ids(tokenizer, output.text)])
+    assert parse_in_order(tokenizer, output, [ids]) == once
     steps = [ids[i : i + step] for i in range(0, len(ids), step)]
-    assert parse_ids(tokenizer, output, steps) == once
+    assert parse_in_order(tokenizer, output, steps) == once

@@ -122,7 +122,10 @@ def test_drafts_and_company_change_no_token_of_a_constrained_turn(
 
     with Engine(model, backend="cpu", drafts=0) as plain:
         alone = said([plain.chat(one).result() for one in [free, *held]])
-    with Engine(model, backend="cpu", drafts=4) as together:
+    with (
+        Engine(model, backend="cpu", drafts=4, agents=5) as together,
+        together.chat(ask("Something long.", ignore_eos=True)),  # there from the first to the last
+    ):
         streams = [together.chat(one) for one in [free, *held]]
         assert said([stream.result() for stream in streams]) == alone
         assert together.stats().shared_steps > 0

@@ -72,14 +72,14 @@ def test_an_unknown_backend_is_named() -> None:
 
 
 def test_a_second_process_is_told_who_holds_the_device(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     lock = devices.DeviceLock(0, "big.gguf")
     lock.describe("big.gguf", serves="http://127.0.0.1:18080")
     code = "from openjet_provider.devices import DeviceLock; DeviceLock(0, 'other.gguf')"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=300
     )
     holder = json.loads(next(tmp_path.glob("*.lock")).read_text())
     assert "DeviceBusyError" in done.stderr

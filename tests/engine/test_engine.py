@@ -32,18 +32,15 @@ from openjet_provider.errors import (
 )
 from tests.engine.conftest import TINY, ask
 from tests.reference.random_model import Shape, write_model
+from tests.waiting import BEFORE_THE_END_S, until, wait_until
 
 Open = Callable[..., Engine]
 
 LONG = ScriptRule(reply="word " * 400, delay_s=0.15)  # 20 s
 
 
-def waits_until(holds: Callable[[], bool]) -> bool:
-    """Whether it holds before what is LONG ends by itself."""
-    end = time.monotonic() + 15
-    while not (held := holds()) and time.monotonic() < end:
-        time.sleep(0.01)
-    return held
+def runs_nothing(engine: Engine) -> Callable[[], bool]:
+    return lambda: engine.stats().running == 0
 
 
 # --- opening and sharing ------------------------------------------------------------------------
@@ -156,10 +153,11 @@ def test_use_after_close_is_a_clear_error() -> None:
 def test_closing_ends_a_running_stream(scripted: Open) -> None:
     engine = scripted(LONG)
     stream = engine.chat(ask())
-    timer = threading.Timer(0.1, engine.close)
-    timer.start()
+    wait_until(lambda: stream.stats.generated)
+    closing = threading.Thread(target=engine.close)
+    closing.start()
     assert stream.result().finish_reason == "cancelled"
-    timer.join()
+    closing.join()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -187,7 +185,7 @@ def test_a_forked_child_may_not_use_the_parents_engine(tiny: Engine) -> None:
     assert tiny.chat(ask(max_tokens=1)).result().usage.completion_tokens == 1
 
 
-def test_a_forked_child_exits_while_its_parent_opens_an_engine() -> None:
+def test_a_forked_child_exits_while_its_parent_opens_an_engine(root: Path) -> None:
     """Exit handlers in the child must not wait for a lock whose holder does not exist there."""
     code = """
 import os, sys, threading
@@ -208,7 +206,12 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 ended.set()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", code],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
     )
     assert done.stdout.strip() == "7"
 
@@ -256,7 +259,7 @@ def test_a_stream_that_is_collected_inside_a_locked_section_cancels(
     asked.start()
     asked.join(60)
     assert not asked.is_alive(), "the collected stream waits for the lock that its thread holds"
-    assert waits_until(lambda: engine.stats().running == 0)
+    wait_until(runs_nothing(engine), BEFORE_THE_END_S)
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -291,7 +294,7 @@ def test_token_times_are_of_the_engine_not_of_whoever_takes_them(scripted: Open)
     engine = scripted(ScriptRule(reply="one two three four", delay_s=0.03))
     before = time.perf_counter()
     stream = engine.chat(ask())
-    assert waits_until(lambda: stream.stats.generated >= 4)
+    wait_until(lambda: stream.stats.generated >= 4)
     taken = time.perf_counter()  # all of them late, at once
     stream.result()
     times = list(stream.token_times)
@@ -299,6 +302,16 @@ def test_token_times_are_of_the_engine_not_of_whoever_takes_them(scripted: Open)
     assert before < times[0]
     assert times[3] <= taken
     assert all(b - a >= 0.029 for a, b in itertools.pairwise(times))
+
+
+def test_thinking_is_of_the_last_delta(scripted: Open) -> None:
+    """Also where several came before somebody looked at the first."""
+    engine = scripted(ScriptRule(reply="<think>\nhm, hm\n</think>\n\nOne."))
+    stream = engine.chat(ask(top_logprobs=0))  # a delta for each token
+    wait_until(lambda: stream._inbox.finish)
+    seen = [(stream.thinking, delta.content) for delta in stream]
+    assert seen[0] == (True, "")
+    assert all(not thinking for thinking, content in seen if content)
 
 
 def test_streamed_deltas_add_up_to_the_result(scripted: Open) -> None:
@@ -333,7 +346,7 @@ def test_leaving_a_stream_cancels_it(scripted: Open) -> None:
     engine = scripted(LONG)
     for _ in engine.chat(ask()):
         break
-    assert waits_until(lambda: engine.stats().running == 0)
+    wait_until(runs_nothing(engine), BEFORE_THE_END_S)
 
 
 def test_cancelling_a_task_cancels_its_request(scripted: Open) -> None:
@@ -342,15 +355,11 @@ def test_cancelling_a_task_cancels_its_request(scripted: Open) -> None:
     async def run() -> None:
         stream = await engine.achat(ask())
         task = asyncio.create_task(stream.aresult())
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0)  # it begins
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        for _ in range(1000):
-            if not engine.stats().running:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("the request still runs")
+        await until(runs_nothing(engine), BEFORE_THE_END_S)
 
     asyncio.run(run())
 
@@ -379,10 +388,9 @@ def test_a_turn_counts_what_came_up_to_its_stop_string(scripted: Open) -> None:
     engine = scripted(ScriptRule(reply="first STOP second" + " word" * 50))
     whole = [engine.chat(ask(max_tokens=count)).result() for count in range(1, 12)]
     cut = next(i for i, result in enumerate(whole) if "STOP" in (result.content or ""))
-    for late in (False, True):
+    for seen in (0, 50):
         stream = engine.chat(ask(stop=["STOP"], top_logprobs=0))
-        if late:
-            assert waits_until(lambda: len(stream.token_times) > 50)
+        wait_until(lambda times=stream.token_times, seen=seen: len(times) >= seen)
         result = stream.result()
         assert result.usage.completion_tokens == len(result.logprobs) == cut + 1
         assert result.finish_reason == "stop"

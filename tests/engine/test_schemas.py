@@ -52,9 +52,8 @@ def test_answers_by_schema_are_valid(engine: Engine, passes: int) -> None:
     ended = [(schema, result) for schema, result in found if result.finish_reason == "stop"]
     for schema, result in ended:
         jsonschema.validate(json.loads(result.content or ""), schema)
-    # The bundled model was not trained to answer in JSON: it may not find the end of a string, a
-    # number or an array that has no bound.
-    assert len(ended) >= (0.9 if passes > 1 else 0.8) * len(found)
+    # The bundled model may not find the end of a string, a number or an array that has no bound.
+    assert len(ended) >= (0.98 if passes > 1 else 0.9) * len(found)
 
 
 @pytest.mark.timeout(0)

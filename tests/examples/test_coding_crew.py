@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
 import time
 
 import pytest
+
+from tests.conftest import ROOT, load_program
 
 pytest.importorskip("langchain")
 pytest.importorskip("langgraph")
@@ -17,14 +18,7 @@ pytest.importorskip("rich")
 
 @pytest.fixture(scope="module")
 def crew():
-    from tests.conftest import ROOT
-
-    spec = importlib.util.spec_from_file_location("coding_crew", ROOT / "examples/coding_crew.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["coding_crew"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["coding_crew"]
+    return load_program(ROOT / "examples/coding_crew.py")
 
 
 def test_agents_that_solve_nothing_are_a_failure(crew, root, tmp_path, monkeypatch, capsys):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from openjet_provider.engine import Engine, ScriptRule
+from tests.waiting import wait_until_idle
 
 # The chat format starts an answer inside the thinking.
 THOUGHT = "I should answer.\n</think>\n\n"
@@ -59,13 +59,10 @@ def scripted() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def idle(scripted: dict[str, Any]) -> Callable[[], None]:
-    """Waits until the engine runs nothing: a cancelled request ends at the next step."""
+    """Waits until the engine runs nothing."""
 
     def wait() -> None:
         with Engine("openjet-tiny", **scripted) as engine:
-            deadline = time.monotonic() + 15  # what says "slowly" ends by itself after 20
-            while (stats := engine.stats()).running or stats.waiting:
-                assert time.monotonic() < deadline, f"still running: {stats}"
-                time.sleep(0.005)
+            wait_until_idle(engine)
 
     return wait

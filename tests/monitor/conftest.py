@@ -17,7 +17,7 @@ CALL = "<tool_call>\n<function=ping>\n</function>\n</tool_call>"
 PING: dict[str, Any] = {"type": "function", "function": {"name": "ping", "parameters": {}}}
 SCRIPT = (
     ScriptRule(match="ping", reply=f"I ping.\n</think>\n\n{CALL}"),
-    ScriptRule(match="slowly", reply="</think>\n\n" + "one two three " * 600, delay_s=0.05),
+    ScriptRule(match="slowly", reply="</think>\n\n" + "one two three " * 600, delay_s=0.1),
     ScriptRule(reply="I answer.\n</think>\n\nDone."),
 )
 
@@ -60,4 +60,5 @@ def agents(remote: RemoteEngine) -> Iterator[None]:
         deltas = iter(stream)
         while "three" not in next(deltas).content:
             pass
+        next(deltas)  # two make a speed
         yield

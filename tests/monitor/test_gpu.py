@@ -88,7 +88,9 @@ def test_the_driver_is_not_asked_all_the_time(monkeypatch: pytest.MonkeyPatch) -
     asked: list[int] = []
     monkeypatch.setattr(module, "nvmlDeviceGetCount", lambda: asked.append(1) or 1, raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", module)
+    times = [100.0, 100.1, 100.4, 100.6, 100.7]
+    monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=iter(times).__next__))
     gpus = gpu.Gpus()
-    for _ in range(20):
+    for _ in times:
         gpus.read()
-    assert len(asked) == 1
+    assert len(asked) == 2

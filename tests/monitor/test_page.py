@@ -34,7 +34,7 @@ def first_events(url: str, count: int, headers: dict[str, str] | None = None) ->
 
 
 def test_the_stream_is_the_statistics_again_and_again(url: str, agents: None) -> None:
-    once = httpx.get(f"{url}/v1/stats").json()
+    once = httpx.get(f"{url}/v1/stats", timeout=60).json()
     events = first_events(url, 3)
     ups = [event["uptime_s"] for event in events]
     assert ups == sorted(set(ups))
@@ -49,7 +49,7 @@ def test_the_stream_is_the_statistics_again_and_again(url: str, agents: None) ->
 
 @pytest.mark.parametrize("interval", ["0", "-1", "61", "nan", "soon", ""])
 def test_bad_intervals(url: str, interval: str) -> None:
-    response = httpx.get(f"{url}{STREAM}?interval={interval}")
+    response = httpx.get(f"{url}{STREAM}?interval={interval}", timeout=60)
     assert response.status_code == 400
     assert "0.1 to 60" in response.json()["error"]["message"]
 
@@ -71,7 +71,7 @@ def test_streams_end_with_the_server(engine: Engine) -> None:
 
 
 def test_the_page_needs_nothing_from_elsewhere(url: str) -> None:
-    page, script = httpx.get(f"{url}/"), httpx.get(f"{url}/monitor.js")
+    page, script = (httpx.get(f"{url}/{name}", timeout=60) for name in ("", "monitor.js"))
     assert page.headers["content-type"].startswith("text/html")
     assert script.headers["content-type"].startswith("text/javascript")
     assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -84,9 +84,9 @@ def test_the_page_needs_nothing_from_elsewhere(url: str) -> None:
 
 def test_a_key_guards_the_statistics_and_not_the_page(engine: Engine) -> None:
     with serving(engine, Settings(drain=0, api_keys=("secret",))) as url:
-        assert httpx.get(f"{url}/").status_code == 200
-        assert httpx.get(f"{url}/monitor.js").status_code == 200
-        assert httpx.get(f"{url}{STREAM}").status_code == 401
+        assert httpx.get(f"{url}/", timeout=60).status_code == 200
+        assert httpx.get(f"{url}/monitor.js", timeout=60).status_code == 200
+        assert httpx.get(f"{url}{STREAM}", timeout=60).status_code == 401
         assert first_events(url, 1, {"authorization": "Bearer secret"})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,14 +16,17 @@ from openjet_provider import cli
 from openjet_provider.engine import Engine
 from openjet_provider.server.background import serving
 from openjet_provider.server.settings import Settings
+from tests.waiting import wait_until
 
 pytest.importorskip("rich")
+
+HEAD = "openjet-tiny on scripted"
 
 
 def test_once(url: str, agents: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top", "--url", f"{url}/v1", "--once"]) == 0
     text = capsys.readouterr().out
-    assert "openjet-tiny on scripted" in text
+    assert HEAD in text
     for part in ("writer", "writing", "caller", "tool ping", "slowly, please"):
         assert part in text
     assert "\x1b[31m" not in text
@@ -54,13 +56,10 @@ def test_json_goes_on(url: str, root: Path) -> None:
     assert ups == sorted(set(ups))
 
 
-def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    assert cli.main(["top", "--url", url, "--once"]) == 1
+def test_nobody_answers(nowhere: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["top", "--url", nowhere, "--once"]) == 1
     said = capsys.readouterr().err
-    assert url in said
+    assert nowhere in said
     assert "openjet serve" in said
 
 
@@ -122,21 +121,22 @@ class Terminal:
         command = ["tmux", "new-session", "-d", "-s", self._name, *size, program]
         subprocess.run(command, cwd=root, check=True)
 
-    def wait_for(self, *parts: str) -> str:
-        """The screen, once all of these are on it."""
-        deadline = time.monotonic() + 60
-        while not all(part in (seen := self._tmux("capture-pane", "-p").stdout) for part in parts):
-            assert time.monotonic() < deadline, seen
-            time.sleep(0.1)
-        return seen
+    def wait_for(self, *parts: str) -> None:
+        """Until all of these are on the screen."""
+
+        def shown() -> bool:
+            screen = self._screen()
+            return all(part in screen for part in parts)
+
+        wait_until(shown, otherwise=self._screen)
+
+    def _screen(self) -> str:
+        return self._tmux("capture-pane", "-p").stdout
 
     def leave(self) -> None:
         """Ctrl-C ends it."""
         self._tmux("send-keys", "C-c")
-        deadline = time.monotonic() + 30
-        while self._tmux("has-session").returncode == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: self._tmux("has-session").returncode != 0)
 
     def kill(self) -> None:
         self._tmux("kill-session")
@@ -154,8 +154,7 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 def test_live_in_a_terminal(url: str, agents: None, root: Path, width: int, height: int) -> None:
     terminal = Terminal(root, url, width, height)
     try:
-        seen = terminal.wait_for("writer", "caller", "hostile", "one two three")
-        assert seen.startswith("openjet-tiny on scripted")
+        terminal.wait_for(HEAD, "writer", "caller", "hostile", "one two three")
         terminal.leave()
     finally:
         terminal.kill()
@@ -171,8 +170,7 @@ def test_a_server_that_goes_away_is_told(engine: Engine, root: Path) -> None:
             terminal.kill()
             raise
     try:
-        seen = terminal.wait_for("no statistics from")
-        assert "openjet-tiny on scripted" in seen  # the last sample stays
+        terminal.wait_for("no statistics from", HEAD)  # the last sample stays
         terminal.leave()
     finally:
         terminal.kill()

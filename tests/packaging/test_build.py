@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import os
 import platform
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import load_program
 from tests.packaging.conftest import run
 
 KERNEL = """
@@ -29,12 +29,7 @@ extern "C" __attribute__((visibility("default"))) int oj_launch(int* x) {
 
 @pytest.fixture
 def build_module(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("openjet_build", root / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_program(root / "build.py")
 
 
 def build(tree: Path, *arguments: str, **env: str) -> tuple[int, str]:

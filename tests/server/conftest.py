@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from openjet_provider.server.background import in_thread
 from openjet_provider.server.service import Service
 from openjet_provider.server.settings import Settings
 from tests.server.script import MODEL, OPTIONS
+from tests.waiting import wait_until_idle
 
 
 def say(text: str, **more: Any) -> dict[str, Any]:
@@ -77,12 +77,5 @@ def url(engine: Engine) -> Iterator[str]:
 
 @pytest.fixture
 def idle(engine: Engine) -> Callable[[], None]:
-    """Waits until the engine runs nothing: a cancelled request ends at the next step."""
-
-    def wait() -> None:
-        deadline = time.monotonic() + 15  # what says "slowly" ends by itself after 20
-        while (stats := engine.stats()).running or stats.waiting:
-            assert time.monotonic() < deadline, f"still running: {stats}"
-            time.sleep(0.005)
-
-    return wait
+    """Waits until the engine runs nothing."""
+    return lambda: wait_until_idle(engine)

@@ -39,6 +39,7 @@ SCRIPT = (
         match="Weather in Oslo?", reply=f"Use the tool.\n</think>\n\n{CALL.format(city='Oslo')}"
     ),
     ScriptRule(match="two cities", reply=f"{THOUGHT}I look.\n\n{TWO_CALLS}"),
+    ScriptRule(match="Look and say so", reply=f"{THOUGHT}I look.\n{ONE_CALL}\nI looked."),
     ScriptRule(
         match="Alive?", reply="</think>\n\n<tool_call>\n<function=ping>\n</function>\n</tool_call>"
     ),

@@ -65,7 +65,7 @@ def run_agent(name: str, arguments: list[str], folder: Path, **environment: str)
 
 def check_statistics(url: str, tool: str) -> None:
     """One conversation called the tool once, and went on with its result."""
-    seen = httpx.get(f"{url}/v1/stats").json()["conversations"]
+    seen = httpx.get(f"{url}/v1/stats", timeout=60).json()["conversations"]
     agents = [conversation for conversation in seen if conversation["tool_calls"]]
     assert [agent["tools"][0] for agent in agents] == [tool]
     assert agents[0]["turns"] >= 2

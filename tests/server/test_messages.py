@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 
 from openjet_provider.chat.messages import normalise_messages
 from openjet_provider.server.messages import MessagesBody, to_request
@@ -92,6 +93,25 @@ async def test_stream_adds_up_to_the_whole(client: httpx.AsyncClient) -> None:
         else:
             del block["json"]
             assert block == expected
+
+
+@pytest.mark.parametrize("interval", [0.0, 0.5], ids=["as they come", "at once"])
+async def test_text_behind_a_call_is_a_block_of_its_own(connect: Connect, interval: float) -> None:
+    """And the call stays whole, however many tokens come at once."""
+    client = connect(interval=interval)
+    found = await stream(client, **say("Look and say so"), tools=[WEATHER])
+    starts = [event for event in found if event["type"] == "content_block_start"]
+    kinds = {event["index"]: event["content_block"]["type"] for event in starts}
+    assert list(kinds.values()) == ["thinking", "text", "tool_use", "text"]
+    texts = dict.fromkeys(kinds, "")
+    for event in found:
+        if event["type"] == "content_block_delta" and event["delta"]["type"] != "signature_delta":
+            kind, text = (event["delta"][key] for key in event["delta"])
+            assert kind == {"tool_use": "input_json_delta"}.get(
+                kinds[event["index"]], f"{kinds[event['index']]}_delta"
+            )
+            texts[event["index"]] += text
+    assert texts == {0: "I should answer.", 1: "I look.", 2: '{"city": "Oslo"}', 3: "\nI looked."}
 
 
 async def test_cached_tokens_are_counted_apart(client: httpx.AsyncClient) -> None:

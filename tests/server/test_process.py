@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from openjet_provider.errors import BackendUnavailableError, InvalidRequestError
 from openjet_provider.server.run import EXIT_LOST, check_exposure
 from openjet_provider.server.settings import Settings
 from tests.server.conftest import events, say
+from tests.waiting import wait_until
 
 CHAT = "/v1/chat/completions"
 
@@ -41,11 +41,8 @@ def client_of(url: str) -> httpx.Client:
     return httpx.Client(base_url=url, timeout=60)
 
 
-def wait_for_health(url: str, status: int) -> None:
-    deadline = time.monotonic() + 60
-    while httpx.get(f"{url}/health", timeout=60).status_code != status:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def wait_for_health(client: httpx.Client, status: int) -> None:
+    wait_until(lambda: client.get("/health").status_code == status)
 
 
 @contextmanager
@@ -58,7 +55,8 @@ def server(root: Path, drain: float = 100) -> Iterator[tuple[subprocess.Popen[st
     try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        wait_for_health(url, 200)  # 503 while it loads
+        with client_of(url) as client:
+            wait_for_health(client, 200)  # 503 while it loads
         yield process, url
     finally:
         process.kill()
@@ -72,7 +70,7 @@ def test_term_lets_requests_end(root: Path) -> None:
             lines = response.iter_lines()
             next(lines)
             process.send_signal(signal.SIGTERM)
-            wait_for_health(url, 503)
+            wait_for_health(client, 503)
             chunks = events("\n".join(lines))
         assert chunks[-1] is None
         assert chunks[-2]["choices"][0]["finish_reason"] == "length"
@@ -96,7 +94,7 @@ def test_a_second_signal_ends_the_process_at_once(root: Path) -> None:
             lines = response.iter_lines()
             next(lines)
             process.send_signal(signal.SIGTERM)
-            wait_for_health(url, 503)  # two signals that wait together count as one
+            wait_for_health(client, 503)  # two signals that wait together count as one
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 128 + signal.SIGTERM
         assert process.stderr is not None

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from openjet_provider.server.responses_input import ResponsesBody, to_messages, to_request
-from tests.server.conftest import events
+from tests.server.conftest import Connect, events
 from tests.server.script import ANSWER
 
 PATH = "/v1/responses"
@@ -89,6 +89,16 @@ async def test_stream_adds_up_to_the_whole(client: httpx.AsyncClient) -> None:
     for item in final["output"]:
         text = item.get("arguments") or item["content"][0]["text"]
         assert deltas[item["id"]] == text
+
+
+@pytest.mark.parametrize("interval", [0.0, 0.5], ids=["as they come", "at once"])
+async def test_text_behind_a_call_is_an_item_of_its_own(connect: Connect, interval: float) -> None:
+    """And the call stays whole, however many tokens come at once."""
+    found = await stream(connect(interval=interval), input="Look and say so", tools=[WEATHER])
+    done = [event["item"] for event in found if event["type"].endswith("output_item.done")]
+    assert [item["type"] for item in done] == ["reasoning", "message", "function_call", "message"]
+    assert done[2]["arguments"] == '{"city": "Oslo"}'
+    assert [item["content"][0]["text"] for item in done[1::2]] == ["I look.", "\nI looked."]
 
 
 async def test_cut_off(client: httpx.AsyncClient) -> None:

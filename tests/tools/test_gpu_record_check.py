@@ -3,28 +3,21 @@ check that the claim rests on has passed."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-
-def load(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.conftest import load_program
 
 
 @pytest.fixture
 def tool(root: Path, tree: Path) -> ModuleType:
-    module = load("check", root / "tools/gpu_record_check.py")
+    module = load_program(root / "tools/gpu_record_check.py")
     module.ROOT = tree  # type: ignore[attr-defined]
     return module
 
@@ -43,7 +36,7 @@ def record(tree: Path, **changes: Any) -> None:
     run: dict[str, Any] = {
         "card": "NVIDIA H200",
         "emulated": False,
-        "source_hash": load("build_of_tree", tree / "build.py").source_hash(),
+        "source_hash": load_program(tree / "build.py").source_hash(),
         "goals": [{"measure": "ms", "goal": "<= 1", "measured": 2, "holds": False}],
         "failed": [],
         "unproven": [],
@@ -53,7 +46,7 @@ def record(tree: Path, **changes: Any) -> None:
 
 def recorded_by_the_build(tree: Path) -> list[str]:
     """The GPUs that the build's own record names for users."""
-    build = load("build_of_tree", tree / "build.py")
+    build = load_program(tree / "build.py")
     runs: list[str] = build.gpu_runs(build.source_hash())
     return runs
 
@@ -85,6 +78,26 @@ def test_sources_that_changed_since(
     lines = told(tool, capsys)
     assert "other native sources" in lines[0]
     assert lines[-1].startswith("not yet verified")
+
+
+def test_what_changed_since_is_told_where_the_commit_is_at_hand(
+    tool: ModuleType, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", *who, *arguments]
+        return subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    for name in ("native/cpu/gemm.cpp", "native/tests/a.cpp"):
+        (tree / name).parent.mkdir()
+        (tree / name).write_text("")
+    git("add", ".")
+    git("commit", "-q", "-m", "all")
+    record(tree, commit=git("rev-parse", "--short", "HEAD").strip())
+    for name in ("native/cpu/gemm.cpp", "native/tests/a.cpp"):
+        (tree / name).write_text("int x;")
+    assert "; changed since: native/cpu; 1 goals missed" in told(tool, capsys)[0]
 
 
 def test_a_needed_check_that_did_not_pass(

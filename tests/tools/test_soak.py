@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,17 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import load_program
+
 Record = Callable[[], dict[str, Any]]
 
 
 @pytest.fixture
 def soak(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The tool, with parts that take no time, on sources "a"."""
-    spec = importlib.util.spec_from_file_location("soak", root / "tools/soak.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_program(root / "tools/soak.py")
     monkeypatch.setattr(module, "RECORD", tmp_path / "results" / "soak.json")
     monkeypatch.setattr(module, "output", lambda *command: "a")
     monkeypatch.setattr(module, "run", lambda part: {"command": part, "status": 0})

@@ -26,6 +26,7 @@ from langchain_openjet import ChatOpenJet
 from openjet_provider import errors
 from openjet_provider.engine import Engine, ScriptRule
 from tests.integrations.conftest import ANSWER, CALL, CONTEXT, PAINT, THOUGHT, script_options
+from tests.waiting import BEFORE_THE_END_S, until, wait_until
 
 
 @pytest.fixture
@@ -227,35 +228,32 @@ def test_the_profile_has_the_configured_context(llm):
 
 
 def test_threads_share_one_engine_and_its_steps(scripted):
-    models = [ChatOpenJet(model="openjet-tiny", engine_options=scripted) for _ in range(4)]
+    """They join one that writes all the time."""
+    models = [ChatOpenJet(model="openjet-tiny", engine_options=scripted) for _ in range(5)]
+    writing = models[0].stream("slowly")
+    next(writing)
     with Engine("openjet-tiny", **scripted) as engine, ThreadPoolExecutor(4) as pool:
         before = engine.stats()
-        answers = list(pool.map(lambda m: m.invoke("slowly", max_tokens=60).content, models))
+        answers = list(pool.map(lambda m: m.invoke("slowly", max_tokens=60).content, models[1:]))
         after = engine.stats()
     assert len(set(answers)) == 1
     assert after.shared_steps - before.shared_steps > 20
+    writing.close()
     for model in models:
         model.close()
 
 
 async def test_tasks_share_steps_and_leave_the_loop_free(llm, scripted):
-    async def ticks():
-        count = 0
-        while True:
-            await asyncio.sleep(0.005)
-            count += 1
-            seen.append(count)
-
-    seen: list[int] = []
-    ticker = asyncio.create_task(ticks())
+    """This task looks on while they are answered."""
     with Engine("openjet-tiny", **scripted) as engine:
         before = engine.stats()
-        answers = await asyncio.gather(*(llm.ainvoke("slowly", max_tokens=200) for _ in range(4)))
-        after = engine.stats()
-    ticker.cancel()
+        asked = [asyncio.create_task(llm.ainvoke("slowly", max_tokens=400)) for _ in range(4)]
+        await until(lambda: engine.stats().running == 4, BEFORE_THE_END_S)
+        shared = engine.stats().shared_steps
+        await until(lambda: engine.stats().shared_steps > shared + 20, BEFORE_THE_END_S)
+        answers = await asyncio.gather(*asked)
+    assert before.running == 0
     assert len({answer.content for answer in answers}) == 1
-    assert after.shared_steps > before.shared_steps
-    assert len(seen) > 20
 
 
 def test_one_model_serves_many_event_loops(llm):
@@ -303,8 +301,7 @@ async def test_a_watcher_sees_and_ends_requests(scripted, idle):
     await llm.ainvoke("Hi")
     assert [stream.stats.generated > 0 for stream in streams] == [True, True]
     task = asyncio.create_task(llm.ainvoke("slowly"))
-    while len(streams) < 3 or not streams[2].stats.generated:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(streams) == 3 and streams[2].stats.generated)
     streams[2].cancel()
     assert (await task).response_metadata["finish_reason"] == "cancelled"
     llm.close()
@@ -342,8 +339,7 @@ def test_a_full_queue(idle):
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(next, streams[1])
             engine = llm._engine(None)
-            while not engine.stats().waiting:
-                time.sleep(0.005)
+            wait_until(lambda: engine.stats().waiting, BEFORE_THE_END_S)
             with pytest.raises(langchain.ModelRateLimitError):
                 llm.invoke("slowly", client="c3")
             streams[0].close()
@@ -378,10 +374,10 @@ def test_bad_options_are_named(llm):
         ChatOpenJet(model="openjet-tiny", engine_options={"agentz": 1}).invoke("Hi")
 
 
-def test_a_server_that_is_not_there(llm, monkeypatch):
+def test_a_server_that_is_not_there(llm, nowhere, monkeypatch):
     with pytest.raises(errors.BackendUnavailableError, match="openjet serve"):
-        ChatOpenJet(base_url="http://localhost:1").invoke("Hi")
-    monkeypatch.setenv("OPENJET_BASE_URL", "http://localhost:1")
+        ChatOpenJet(base_url=nowhere).invoke("Hi")
+    monkeypatch.setenv("OPENJET_BASE_URL", nowhere)
     with pytest.raises(errors.BackendUnavailableError, match="openjet serve"):
         ChatOpenJet(model="openjet-tiny").invoke("Hi")
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ pytest.importorskip("uvicorn")
 from openjet_provider.engine import Engine
 from tests.integrations.conftest import SCRIPT, script_options
 from tests.server.conftest import live
+from tests.waiting import wait_until
 
 AGENT = """\
 import json, sys
@@ -70,20 +70,13 @@ def finish(process: subprocess.Popen[str]) -> dict:
     return json.loads(said)
 
 
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_they_share_a_prefix_and_steps(root):
     """The first process holds its conversation's pages and steps while the second one joins.
 
     It has 150 steps of 50 ms to go by then; the second one only has its request left to send.
     """
     (slow,) = (rule for rule in SCRIPT if rule.match == "slowly")
-    options = script_options(context=8192, script=(replace(slow, delay_s=0.05),))
+    options = script_options(context=8192, drafts=0, script=(replace(slow, delay_s=0.05),))
     with Engine("openjet-tiny", **options) as engine, live(engine) as url:
         first, second = start(url, "one", root), start(url, "two", root)
         for process in (first, second):

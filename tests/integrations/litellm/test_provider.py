@@ -17,8 +17,8 @@ import litellm
 
 import litellm_openjet
 from litellm_openjet import openjet_llm
-from openjet_provider.engine import Engine
-from tests.integrations.conftest import ANSWER, CONTEXT, PAINT, script_options
+from openjet_provider.engine import Engine, ScriptRule
+from tests.integrations.conftest import ANSWER, CALL, CONTEXT, PAINT, THOUGHT, script_options
 
 # Pydantic warns about LiteLLM's own types.
 pytestmark = pytest.mark.filterwarnings("ignore:::pydantic", "ignore:::litellm")
@@ -76,6 +76,14 @@ def test_the_model_map_knows_the_models(ask):
     assert litellm.supports_response_schema(MODEL)
     litellm.completion(**ask())
     assert litellm.get_model_info(MODEL)["max_input_tokens"] == CONTEXT
+
+
+def test_the_model_map_follows_an_engine_that_is_opened_again():
+    for context in (CONTEXT, CONTEXT // 2):
+        options = script_options(context=context)
+        litellm.completion(MODEL, [{"role": "user", "content": "Hi"}], engine_options=options)
+        assert litellm.get_model_info(MODEL)["max_input_tokens"] == context
+        openjet_llm.close()
 
 
 # -- answers --
@@ -166,6 +174,20 @@ def test_deltas_are_coalesced_but_the_first_is_not_held_back(ask, monkeypatch):
     next(stream)
     assert time.perf_counter() - start < 60
     assert len(list(stream)) < 60
+
+
+def test_text_behind_a_call_stays_behind_it(ask, monkeypatch):
+    """Also where all of it travels as one."""
+    monkeypatch.setattr("litellm_openjet.responses.COALESCE_S", 3600)
+    monkeypatch.setattr("litellm_openjet.responses.COALESCE_DELTAS", 3600)
+    paint = CALL.format(colour="blue", coats=2)
+    script = (ScriptRule(reply=f"{THOUGHT}I paint.\n{paint}\nIt is blue."),)
+    call = ask(tools=[PAINT], engine_options=script_options(script=script))
+    found = []
+    for chunk in litellm.completion(**call, stream=True):
+        delta = chunk.choices[0].delta
+        found += [name for name in ("content", "tool_calls") if getattr(delta, name, None)]
+    assert found == ["content", "tool_calls", "content"]
 
 
 def test_stop_and_limits(ask):
@@ -291,8 +313,8 @@ async def test_a_model_that_is_not_there(ask):
     await both_ways(call, litellm.NotFoundError, "openjet pull")
 
 
-async def test_a_server_that_is_not_there(ask):
-    call = ask(api_base="http://localhost:1")
+async def test_a_server_that_is_not_there(ask, nowhere):
+    call = ask(api_base=nowhere)
     await both_ways(call, litellm.ServiceUnavailableError, "openjet serve")
 
 
