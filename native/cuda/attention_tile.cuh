@@ -230,13 +230,13 @@ OJ_DEVICE void query_weights(SplitShared& shared, int q, int begin) {
             scores[i][j] = exp_f32(scores[i][j] - largest[i]);  // of -INFINITY: 0
         sum[i] = scores[i][0] + scores[i][1];
     }
+    float total = shared.sum[q];  // read by all lanes before one of them writes it
     exp_uniform(keep);
     OJ_UNROLL(1)
     for (int width = warp_lanes / 2; width > 0; width /= 2) {
         for (int i = 0; i < stage_tiles; ++i)
             sum[i] = sum[i] + shuffle_xor(sum[i], width);
     }
-    float total = shared.sum[q];
     for (int i = 0; i < stage_tiles; ++i) {
         for (int j = 0; j < 2; ++j)
             weights[i * kv_page + j * warp_lanes] = scores[i][j];
