@@ -25,11 +25,6 @@ struct SplitItem {
     const uint8_t* kv;            // keys and values of page 0
 };
 
-// a / b of what is not negative: a third less code.
-OJ_DEVICE int quotient(int a, int b) {
-    return static_cast<int>(static_cast<uint32_t>(a) / static_cast<uint32_t>(b));
-}
-
 OJ_DEVICE int visible_positions(int position, int tile_begin) {
     int visible = position + 1 - tile_begin;
     return visible < 0 ? 0 : visible > kv_page ? kv_page : visible;

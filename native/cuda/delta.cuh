@@ -1,4 +1,4 @@
-// Gated DeltaNet: short convolution, delta rule and gated norm. See engine/numerics.h.
+// Gated DeltaNet: short convolution and delta rule. See engine/numerics.h.
 //
 // The timeline of a run's raw convolution inputs: the slot's past, the recorded rows that became
 // history (Run.fold), the rows of this step. delta_core only reads past and records of the step
@@ -13,7 +13,6 @@ namespace oj::cuda {
 constexpr int delta_chains = 4;   // k % 4: a thread each
 constexpr int delta_tokens = 5;   // of a run, between two meetings of the block
 constexpr int delta_batch = 16;   // items that a block looks up together
-constexpr int loaded_parts = 3;   // segments that are loaded together
 constexpr int sector_floats = 8;  // 32 bytes, the least that memory brings
 constexpr int past_taps = max_taps - 1;
 
@@ -82,9 +81,9 @@ struct DeltaShape {
 // a row of each kind. Of a row of this step a part is a segment; of a recorded row parts are the
 // raw and the mixed values.
 struct DeltaInputs {
-    float rows[loaded_parts][lane_columns];
+    float rows[segments_at_once][lane_columns];
     float past[lane_columns], weights[lane_columns];
-    float gate[loaded_parts], gate_scale, gate_bias;
+    float gate[segments_at_once], gate_scale, gate_bias;
 };
 
 // The row that a thread loads and shares, and the first of its channels of the part.
@@ -128,7 +127,7 @@ OJ_DEVICE float* thread_state(const DeltaItem& item) {
     return in_global(item.state) + chain * dim + local;
 }
 
-// Up to loaded_parts pieces that lie `step` apart.
+// Up to segments_at_once pieces that lie `step` apart.
 struct Parts {
     const float* from;
     int step, n;
@@ -151,7 +150,7 @@ OJ_DEVICE void load_rows(const DeltaBlock<dim>& b, const DeltaChunk& chunk, Delt
         if (token >= item.fold) row = parts_of(b.c.scratch.qkv, item.first_row + token - item.fold);
         const float* from = in_global(row.from + of_layer);
         OJ_UNROLL_ALL
-        for (int s = 0; s < loaded_parts; ++s) {
+        for (int s = 0; s < segments_at_once; ++s) {
             for (int i = 0; i < lane_columns; ++i)
                 in.rows[s][i] = 0.0f;
             if (s < row.n)
@@ -182,7 +181,7 @@ OJ_DEVICE void load_gates(const DeltaBlock<dim>& b, const DeltaChunk& chunk, Del
     }
     const float* from = in_global(parts.from + item.head);
     OJ_UNROLL_ALL
-    for (int s = 0; s < loaded_parts; ++s)
+    for (int s = 0; s < segments_at_once; ++s)
         in.gate[s] = s < parts.n ? from[static_cast<int64_t>(s) * parts.step] : 0.0f;
     in.gate_scale = in_global(b.layer.a)[item.head];
     in.gate_bias = in_global(b.layer.dt)[item.head];
@@ -192,7 +191,6 @@ OJ_DEVICE void load_gates(const DeltaBlock<dim>& b, const DeltaChunk& chunk, Del
 template <int dim>
 OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, const DeltaInputs& in) {
     const DeltaItem& item = b.shared.items[chunk.item];
-    const Product& qkv = b.c.scratch.qkv;
     const Place at = thread_place<dim>();
     if (at.row < past_taps) store_floats<lane_columns>(&b.shared.raw[at.row][at.channel], in.past);
     if (at.row < max_taps && chunk.first == 0)
@@ -204,13 +202,9 @@ OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
     // What is not there is 0, which changes no sum that began with 0.
     for (int i = 0; i < lane_columns; ++i)
         raw[i] = row < 0 ? in.rows[0][i] : 0.0f + in.rows[0][i] + in.rows[1][i] + in.rows[2][i];
-    OJ_UNROLL(1)
-    for (int s = loaded_parts; row >= 0 && s < qkv.n_segments; ++s) {
-        float more[lane_columns];
-        load_floats<lane_columns>(in_global(qkv.at(s, item.first_row + row)) + of_layer, more);
-        for (int i = 0; i < lane_columns; ++i)
-            raw[i] += more[i];
-    }
+    if (row >= 0)
+        add_rest<lane_columns>(b.c.scratch.qkv, segments_at_once, item.first_row + row, of_layer,
+                               raw);
     store_floats<lane_columns>(&b.shared.raw[past_taps + at.row][at.channel], raw);
     if (row >= item.n_certain && (at.channel >= 2 * dim || item.writes_keys != 0))
         store_floats<lane_columns>(draft_record(b, item, row) + of_layer, raw);
@@ -274,9 +268,7 @@ OJ_DEVICE void make_gate(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
     if (row >= 0) {
         const Product& gates = decays ? b.c.scratch.alpha : b.c.scratch.beta;
         gate = 0.0f + in.gate[0] + in.gate[1] + in.gate[2];
-        OJ_UNROLL(1)
-        for (int s = loaded_parts; s < gates.n_segments; ++s)
-            gate += in_global(gates.at(s, item.first_row + row))[item.head];
+        add_rest<1>(gates, segments_at_once, item.first_row + row, item.head, &gate);
         gate =
             decays ? exp_f32(in.gate_scale * softplus_f32(gate + in.gate_bias)) : sigmoid_f32(gate);
     }
@@ -492,121 +484,6 @@ OJ_PHASE void phase_delta_core(const Context& c, const Grid& grid, const Phase& 
         delta_items<64>(c, grid, p);
     } else {
         delta_items<32>(c, grid, p);
-    }
-}
-
-// Not inlined: its code is loaded once for all of a lane's columns.
-OJ_PHASE float gate_silu(float x) {
-    return silu_f32(x);
-}
-
-// Columns [first, first + 256) of row r: norm of each head in them, gate; into the input. All loads
-// are on their way together.
-OJ_DEVICE void gate_piece(const Context& c, const Phase& p, int r, int first) {
-    const int cols = c.dims.v_channels(), dim = c.dims.state_dim, lane = lane_index();
-    const int column = first + lane * lane_columns;
-    const bool valid = column < cols;
-    const float* core = in_global(c.scratch.core) + static_cast<int64_t>(r) * cols;
-    float v[lane_columns] = {}, weight[lane_columns] = {}, z[loaded_parts][lane_columns] = {};
-    float strided[lane_columns];  // as the norms' sums take them
-    OJ_UNROLL_ALL
-    for (int i = 0; i < lane_columns; ++i) {
-        const int at = first + i * warp_lanes + lane;
-        strided[i] = at < cols ? core[at] : 0.0f;
-    }
-    if (valid) {
-        load_floats<lane_columns>(core + column, v);
-        load_floats<lane_columns>(in_global(p.delta.norm) + (column & (dim - 1)), weight);
-    }
-    const Product& gate = c.scratch.gate;
-    OJ_UNROLL_ALL
-    for (int s = 0; s < loaded_parts; ++s) {
-        if (valid && s < gate.n_segments)
-            load_floats<lane_columns>(in_global(gate.at(s, r)) + column, z[s]);
-    }
-    float scale = 0.0f, squares = 0.0f;
-    OJ_UNROLL_ALL
-    for (int i = 0; i < lane_columns; ++i) {
-        squares = fmaf(strided[i], strided[i], squares);
-        const int end = (i + 1) * warp_lanes;
-        if ((end & (dim - 1)) != 0) continue;  // powers of two
-        const float total = warp_sum(squares);
-        if (lane * lane_columns < end && lane * lane_columns >= end - dim) scale = total;
-        squares = 0.0f;
-    }
-    scale = inverse_sqrt(scale / static_cast<float>(dim) + c.dims.rms_eps);
-    float sum[lane_columns] = {};
-    OJ_UNROLL_ALL
-    for (int s = 0; s < loaded_parts; ++s) {
-        for (int i = 0; i < lane_columns; ++i)
-            sum[i] += z[s][i];
-    }
-    OJ_UNROLL(1)
-    for (int s = loaded_parts; valid && s < gate.n_segments; ++s) {
-        load_floats<lane_columns>(in_global(gate.at(s, r)) + column, z[0]);
-        for (int i = 0; i < lane_columns; ++i)
-            sum[i] += z[0][i];
-    }
-    OJ_UNROLL_ALL
-    for (int i = 0; i < lane_columns; ++i)
-        v[i] = gate_silu(sum[i]) * (v[i] * scale * weight[i]);
-    write_input(c.scratch.input, p.forms, r, cols, first, v);
-}
-
-// A strip of a run's channels: the past moves over what is history now.
-OJ_DEVICE void keep_past(const Context& c, const DeltaParams& layer, const Run& run, int first) {
-    const int channels = c.dims.conv_channels(), past_rows = c.dims.conv_kernel - 1;
-    const int moved = run.fold + run.n_certain, channel = first + lane_index() * lane_columns;
-    if (moved == 0 || channel >= channels) return;
-    const Product& qkv = c.scratch.qkv;
-    float* past = in_global(c.states.conv(run.slot, layer.state_layer)) + channel;
-    float part[past_taps][loaded_parts][lane_columns] = {};
-    OJ_UNROLL_ALL
-    for (int t = 0; t < past_taps; ++t) {
-        const int token = t + moved - past_rows, row = token - run.fold;
-        Parts from = {past + (t + moved) * channels, 0, t < past_rows ? 1 : 0};
-        if (token >= 0)
-            from.from =
-                c.states.record(run.slot, run.record_from, layer.state_layer, token) + channel;
-        if (row >= 0 && t < past_rows) {
-            from = parts_of(qkv, run.first_row + row);
-            from.from += channel;
-        }
-        OJ_UNROLL_ALL
-        for (int s = 0; s < loaded_parts; ++s) {
-            if (s < from.n)
-                load_floats<lane_columns>(
-                    in_global(from.from) + static_cast<int64_t>(s) * from.step, part[t][s]);
-        }
-    }
-    OJ_UNROLL_ALL
-    for (int t = 0; t < past_taps; ++t) {
-        if (t >= past_rows) break;
-        const int row = t + moved - past_rows - run.fold;
-        float (&raw)[lane_columns] = part[t][0];
-        for (int i = 0; row >= 0 && i < lane_columns; ++i)
-            raw[i] = 0.0f + raw[i] + part[t][1][i] + part[t][2][i];
-        OJ_UNROLL(1)
-        for (int s = loaded_parts; row >= 0 && s < qkv.n_segments; ++s) {
-            float more[lane_columns];
-            load_floats<lane_columns>(in_global(qkv.at(s, run.first_row + row)) + channel, more);
-            for (int i = 0; i < lane_columns; ++i)
-                raw[i] += more[i];
-        }
-        store_floats<lane_columns>(past + t * channels, raw);
-    }
-}
-
-OJ_PHASE void phase_delta_out(const Context& c, const Grid& grid, const Phase& p) {
-    int pieces = pieces_of_row(c.dims.v_channels()), strips = delta_strips(c.dims);
-    int gates = c.step.n_rows * pieces, items = delta_out_items(c.dims, c.step);
-    for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
-        if (item < gates) {
-            gate_piece(c, p, item / pieces, item % pieces * piece_columns);
-        } else {
-            const Run& run = in_global(c.step.runs)[(item - gates) / strips];
-            keep_past(c, p.delta, run, (item - gates) % strips * piece_columns);
-        }
     }
 }
 

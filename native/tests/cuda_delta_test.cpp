@@ -1,7 +1,7 @@
 // The DeltaNet phases give the CPU kernels' bits over several steps: prompts, drafts, folds of some
 // of them, folds without rows, slots that take turns; whatever the number of blocks and the order
 // of threads.
-#include "cuda/delta.cuh"
+#include "cuda/delta_out.cuh"
 #include "cuda_phase_harness.h"
 
 namespace oj::cuda {
