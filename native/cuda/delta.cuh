@@ -78,8 +78,7 @@ struct DeltaShape {
 };
 
 // What a thread has loaded of its chunk's inputs before the block works on them: eight channels of
-// a row of each kind. Of a row of this step a part is a segment; of a recorded row parts are the
-// raw and the mixed values.
+// a row of each kind. Of a row of this step a part is a segment; a recorded row is one.
 struct DeltaInputs {
     float rows[segments_at_once][lane_columns];
     float past[lane_columns], weights[lane_columns];
@@ -146,7 +145,7 @@ OJ_DEVICE void load_rows(const DeltaBlock<dim>& b, const DeltaChunk& chunk, Delt
     const int of_layer = DeltaShape<dim>::layer_channel(item, at.channel);
     if (at.row < chunk.n) {
         const int token = chunk.first + at.row;
-        Parts row = {recorded_row(b, item, token), channels, 2};
+        Parts row = {recorded_row(b, item, token), 0, 1};
         if (token >= item.fold) row = parts_of(b.c.scratch.qkv, item.first_row + token - item.fold);
         const float* from = in_global(row.from + of_layer);
         OJ_UNROLL_ALL
@@ -174,7 +173,7 @@ OJ_DEVICE void load_gates(const DeltaBlock<dim>& b, const DeltaChunk& chunk, Del
     const DeltaItem item = b.shared.items[chunk.item];
     const int warp = warp_index(), token = chunk.first + lane_index();
     if (warp >= 2 || lane_index() >= chunk.n) return;
-    Parts parts = {recorded_row(b, item, token) + 2 * d.conv_channels() + warp * d.n_v_heads, 0, 1};
+    Parts parts = {recorded_row(b, item, token) + d.conv_channels() + warp * d.n_v_heads, 0, 1};
     if (token >= item.fold) {
         parts = parts_of(warp == 0 ? b.c.scratch.alpha : b.c.scratch.beta,
                          item.first_row + token - item.fold);
@@ -199,9 +198,9 @@ OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
     const int row = chunk.first + at.row - item.fold;
     const int of_layer = DeltaShape<dim>::layer_channel(item, at.channel);
     float raw[lane_columns];
-    // What is not there is 0, which changes no sum that began with 0.
+    // What is not there is 0, which changes no sum that began with 0; a recorded row is such a sum.
     for (int i = 0; i < lane_columns; ++i)
-        raw[i] = row < 0 ? in.rows[0][i] : 0.0f + in.rows[0][i] + in.rows[1][i] + in.rows[2][i];
+        raw[i] = 0.0f + in.rows[0][i] + in.rows[1][i] + in.rows[2][i];
     if (row >= 0)
         add_rest<lane_columns>(b.c.scratch.qkv, segments_at_once, item.first_row + row, of_layer,
                                raw);
@@ -228,12 +227,9 @@ OJ_DEVICE float conv_silu(const DeltaBlock<dim>& b, int token, int channel) {
 // A token's query (`which` 0) or key, normalised, and a strip of its values, by one warp. Loops are
 // not unrolled: the code of a phase is not in the instruction cache when a step comes to it.
 template <int dim>
-OJ_DEVICE void mix_token(const DeltaBlock<dim>& b, const DeltaItem& item, int i, int row,
-                         int which) {
+OJ_DEVICE void mix_token(const DeltaBlock<dim>& b, int i, int which) {
     using Shape = DeltaShape<dim>;
     float* to = b.shared.tokens[i].vectors;
-    float* record = nullptr;
-    if (row >= item.n_certain) record = draft_record(b, item, row) + b.c.dims.conv_channels();
     float squares = 0.0f;
     int channel = which * dim + lane_index();
     OJ_UNROLL(1)
@@ -244,17 +240,14 @@ OJ_DEVICE void mix_token(const DeltaBlock<dim>& b, const DeltaItem& item, int i,
         const float v = conv_silu(b, i, channel);
         to[Shape::vector_index(channel)] = v;
         if (of_head) squares = fmaf(v, v, squares);
-        if (!of_head && record != nullptr) record[Shape::layer_channel(item, channel)] = v;
     }
     const float scale = which == 0 ? 1.0f / sqrtf(static_cast<float>(dim)) : 1.0f;
     const float factor = inverse_sqrt(warp_sum(squares) + b.c.dims.rms_eps) * scale;
     channel = which * dim + lane_index();
     OJ_UNROLL(1)
     for (int j = 0; j < Shape::head_terms; ++j, channel += warp_lanes) {
-        const float v = to[Shape::vector_index(channel)] * factor;
-        to[Shape::vector_index(channel)] = v;
-        if (record != nullptr && item.writes_keys != 0)
-            record[Shape::layer_channel(item, channel)] = v;
+        float& v = to[Shape::vector_index(channel)];
+        v = v * factor;
     }
 }
 
@@ -274,27 +267,18 @@ OJ_DEVICE void make_gate(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
     }
     (decays ? b.shared.tokens[lane].decay : b.shared.tokens[lane].beta) = gate;
     if (item.part == 0 && row >= item.n_certain) {
-        float* gates = draft_record(b, item, row) + 2 * b.c.dims.conv_channels();
+        float* gates = draft_record(b, item, row) + b.c.dims.conv_channels();
         gates[(decays ? 0 : b.c.dims.n_v_heads) + item.head] = gate;
     }
 }
 
-// The tokens of a chunk, from what share_raw() left and, of recorded rows, from the records.
+// The tokens of a chunk, from what share_raw() left.
 template <int dim>
 OJ_DEVICE void mix_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs& in) {
-    const DeltaItem& item = b.shared.items[chunk.item];
     const Place at = thread_place<dim>();
-    if (at.row < chunk.n && chunk.first + at.row < item.fold) {
-        float* to = b.shared.tokens[at.row].vectors + DeltaShape<dim>::vector_index(at.channel);
-        OJ_UNROLL_ALL
-        for (int i = 0; i < lane_columns; ++i)
-            to[at.channel < 2 * dim ? DeltaShape<dim>::chain_index(i) : i] = in.rows[1][i];
-    }
     OJ_UNROLL(1)
-    for (int i = warp_index() / 2; i < chunk.n; i += block_warps / 2) {
-        const int row = chunk.first + i - item.fold;
-        if (row >= 0) mix_token(b, item, i, row, warp_index() % 2);
-    }
+    for (int i = warp_index() / 2; i < chunk.n; i += block_warps / 2)
+        mix_token(b, i, warp_index() % 2);
     if (warp_index() < 2 && lane_index() < chunk.n) make_gate(b, chunk, in);
     if (at.row < past_taps && chunk.n == delta_tokens)  // of the next chunk
         load_floats<lane_columns>(&b.shared.raw[delta_tokens + at.row][at.channel], in.past);

@@ -464,7 +464,7 @@ OJ_PHASE void phase_choose(const Context& c, const Grid& grid, const Phase&) {
         const Run& run = c.step.runs[c.step.rows[row].run];
         int r = row - (run.first_row + run.n_rows - run.n_sampled);
         int at = c.step.rows[row].logits_row;
-        float* scores = c.scratch.scores + static_cast<int64_t>(at) * c.dims.n_vocab;
+        float* scores = c.scratch.scores + static_cast<int64_t>(item) * c.dims.n_vocab;
         const float* logits = c.scratch.logits.at(0, at);
         join_team(c, at, grid.block % together, together, s);
         copy_part(logits, scores, s);
@@ -570,7 +570,7 @@ OJ_PHASE void phase_draft_choose(const Context& c, const Grid& grid, const Phase
         if (position < 0) continue;
         int index = c.step.drafting[i];
         const Run& run = c.step.runs[index];
-        float* scores = c.scratch.draft_scores + i * n_vocab;
+        float* scores = c.scratch.scores + i * n_vocab;
         if (!is_coupled(run.sampling)) {
             int64_t drawn = static_cast<int64_t>(run.slot) * OJ_MAX_DRAFTS + p.depth;
             scores = c.scratch.drawn_scores + drawn * n_vocab;
