@@ -166,6 +166,7 @@ StepHeader CudaBackend::header() const {
     Context& c = header.context;
     c.dims = dims_;
     c.scratch = scratch_;
+    if (kept_logits_.size() > 0) c.scratch.logits.data = kept_logits_.data();
     c.scratch.kept_drafts = kept_drafts_.data();
     c.states = states_;
     c.kv = kv_;
@@ -203,12 +204,20 @@ void CudaBackend::step(const oj_plan& plan, oj_seq_result* results) {
     kept_seqs_ = plan.keep_logits != 0 ? plan.n_seqs : 0;
 }
 
+// Room for what a step with keep_logits leaves; other steps do without.
+void CudaBackend::reserve_kept() {
+    auto reserve = [&](DeviceBuffer<float>* kept, int64_t rows, const char* what) {
+        if (kept->size() > 0) return;
+        *kept = {*device_, rows * dims_.n_vocab, what};
+        device_->clear(kept->data(), kept->size() * int64_t{sizeof(float)});
+    };
+    reserve(&kept_logits_, max_step_rows, "logits of every row");
+    if (options_.mtp != 0)
+        reserve(&kept_drafts_, int64_t{options_.n_slots} * OJ_MAX_DRAFTS, "draft logits");
+}
+
 void CudaBackend::run(const oj_plan& plan, oj_seq_result* results) {
-    if (plan.keep_logits != 0 && options_.mtp != 0 && kept_drafts_.size() == 0) {
-        int64_t rows = int64_t{options_.n_slots} * OJ_MAX_DRAFTS;
-        kept_drafts_ = {*device_, rows * dims_.n_vocab, "draft logits"};
-        device_->clear(kept_drafts_.data(), kept_drafts_.size() * int64_t{sizeof(float)});
-    }
+    if (plan.keep_logits != 0) reserve_kept();
     ++n_steps_;
     pack_.fill(plan, records_, options_.mtp != 0);
     if (!tuning_.times.empty() && stamps_.size() <= pack_.n_entries())
@@ -342,7 +351,7 @@ void CudaBackend::read(int which, int index, float* out) {
     switch (which) {
         case 0:
             require(index, kept_rows_, "row of kept logits");
-            download(out, scratch_.logits.data + index * n_vocab, n_vocab * int64_t{sizeof(float)});
+            download(out, kept_logits_.data() + index * n_vocab, n_vocab * int64_t{sizeof(float)});
             return;
         case 1:
             require(index, drafts, "draft of kept logits");

@@ -370,6 +370,11 @@ OJ_DEVICE int warp_index() {
     return thread_index() / warp_lanes;
 }
 
+// a / b of what is not negative: a third less code.
+OJ_DEVICE int quotient(int a, int b) {
+    return static_cast<int>(static_cast<uint32_t>(a) / static_cast<uint32_t>(b));
+}
+
 // All lanes get the sum (of exact types, or where the order is the contract's: halves 16, 8, 4, 2,
 // 1, which gives lane_tree()'s bits because a + b = b + a).
 template <class T>

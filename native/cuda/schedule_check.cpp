@@ -66,6 +66,7 @@ enum class Mode {
     take,    // read for the last time
     update,  // read and written by the same work item
     write,   // a new value
+    cover,   // holds nothing, and another buffer lies in its memory
 };
 
 struct Access {
@@ -85,6 +86,13 @@ struct Visit {
     bool has_rows, has_logits;
     bool first_wave, last_wave;
 };
+
+// A phase that chooses tokens: scores lie over some of the layers' buffers (place_scratch()).
+std::vector<Access> with_scores(std::vector<Access> all) {
+    for (Buffer buffer : {Buffer::qkv, Buffer::gate, Buffer::up, Buffer::partials})
+        all.push_back({buffer, Mode::cover});
+    return all;
+}
 
 std::vector<Access> accesses(const Phase& p, const Visit& v) {
     using B = Buffer;
@@ -147,10 +155,10 @@ std::vector<Access> accesses(const Phase& p, const Visit& v) {
             return all;
         }
         case PhaseKind::choose:
-            return {{B::logits, M::take},
-                    {B::teams, M::take},
-                    {B::drawn, M::look},
-                    {B::choices, M::write}};
+            return with_scores({{B::logits, M::take},
+                                {B::teams, M::take},
+                                {B::drawn, M::look},
+                                {B::choices, M::write}});
         case PhaseKind::verify: {
             std::vector<Access> all = {{B::state_hidden, M::update}, {B::results, M::write}};
             if (v.has_rows) all.push_back({B::hidden, M::look});
@@ -174,10 +182,10 @@ std::vector<Access> accesses(const Phase& p, const Visit& v) {
                     {B::input, M::write},
                     {B::teams, M::write}};
         case PhaseKind::draft_choose:
-            return {{B::draft_logits, M::take},
-                    {B::teams, M::take},
-                    {B::results, M::update},
-                    {B::drawn, M::write}};
+            return with_scores({{B::draft_logits, M::take},
+                                {B::teams, M::take},
+                                {B::results, M::update},
+                                {B::drawn, M::write}});
     }
     return {};
 }
@@ -206,8 +214,9 @@ public:
     std::string visit(int entry, const Access& access) {
         Value& value = value_of(access);
         const std::string name = buffer_names[static_cast<int>(access.buffer)];
-        bool reads = access.mode != Mode::write, writes = access.mode >= Mode::update;
+        bool reads = access.mode < Mode::write, writes = access.mode >= Mode::update;
         if (reads && !value.present) return "reads " + name + ", which holds nothing";
+        if (access.mode == Mode::cover && value.present) return "writes over " + name;
         if (access.mode == Mode::write && value.present && !value.read && !is_kept(access.buffer)) {
             return "overwrites " + name + ", which nobody has read";
         }
@@ -224,7 +233,7 @@ public:
             if (access.mode == Mode::take) value.present = false;
         }
         if (writes) {
-            value.present = true;
+            value.present = access.mode != Mode::cover;
             value.read = access.mode == Mode::update;
             if (access.mode == Mode::update && !is_kept(access.buffer)) value.read = false;
             value.writer = entry;

@@ -4,6 +4,7 @@
 
 #include "cuda/attention.cuh"
 #include "cuda/delta.cuh"
+#include "cuda/delta_out.cuh"
 #include "cuda/gemm.cuh"
 #include "cuda/mtp.cuh"
 #include "cuda/sample.cuh"

@@ -51,16 +51,21 @@ constexpr int segments_at_once = 3;  // so many has a product of n_embd columns 
 static_assert(max_norm_columns <= segments_at_once * k_segment);
 
 template <int n>
+OJ_DEVICE void load_segment(const Product& product, int s, int r, int o, float* part) {
+    const float* from = in_global(product.at(s, r)) + o;
+    if constexpr (n == 1) {
+        part[0] = from[0];
+    } else {
+        load_floats<n>(from, part);
+    }
+}
+template <int n>
 OJ_DEVICE void load_segments(const Product& product, int first, int r, int o,
                              float part[segments_at_once][n]) {
     OJ_UNROLL_ALL
     for (int i = 0; i < segments_at_once; ++i) {
         int s = first + i < product.n_segments ? first + i : first;
-        if constexpr (n == 1) {
-            part[i][0] = in_global(product.at(s, r))[o];
-        } else {
-            load_floats<n>(in_global(product.at(s, r)) + o, part[i]);
-        }
+        load_segment<n>(product, s, r, o, part[i]);
     }
 }
 template <int n>
@@ -71,6 +76,17 @@ OJ_DEVICE void add_segments(const Product& product, int first,
         OJ_UNROLL_ALL
         for (int j = 0; j < n; ++j)
             sum[j] = first + i < product.n_segments ? sum[j] + part[i][j] : sum[j];
+    }
+}
+// Those from `first` on, one after the other.
+template <int n>
+OJ_DEVICE void add_rest(const Product& product, int first, int r, int o, float* sum) {
+    OJ_UNROLL(1)
+    for (int s = first; s < product.n_segments; ++s) {
+        float part[n];
+        load_segment<n>(product, s, r, o, part);
+        for (int i = 0; i < n; ++i)
+            sum[i] += part[i];
     }
 }
 template <int n>
@@ -349,7 +365,7 @@ OJ_PHASE void phase_act_input(const Context& c, const Grid& grid, const Phase& p
     const Input input = in_global(c.scratch.input);
     const Forms forms = p.forms;
     for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
-        int r = item / pieces, first = item % pieces * piece_columns;
+        int r = quotient(item, pieces), first = (item - r * pieces) * piece_columns;
         int column = first + lane * lane_columns;
         float gate[lane_columns] = {}, up[lane_columns] = {};
         if (column < cols) {
