@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "cuda/partition.h"
+#include "cuda/shares.h"
 #include "engine/draft_head.h"
 #include "engine/plan_check.h"
 
@@ -144,9 +144,13 @@ CudaBackend::CudaBackend(const Model& model, const oj_backend_options& options,
     const std::vector<Phase>& phases = program_.phases;
     phases_ = {device, static_cast<int64_t>(phases.size()), "schedule"};
     upload(phases_.data(), phases.data(), static_cast<int64_t>(phases.size() * sizeof(Phase)));
-    const std::vector<Unit> units = first_units(program_, launch_.n_blocks);
-    first_units_ = {device, static_cast<int64_t>(units.size()), "schedule"};
-    upload(first_units_.data(), units.data(), static_cast<int64_t>(units.size() * sizeof(Unit)));
+    const Shares shares = share_products(products_of(program_), launch_.n_blocks);
+    bundles_ = {device, static_cast<int64_t>(shares.bundles.size()), "schedule"};
+    upload(bundles_.data(), shares.bundles.data(),
+           static_cast<int64_t>(shares.bundles.size() * sizeof(Bundle)));
+    first_bundles_ = {device, static_cast<int64_t>(shares.first.size()), "schedule"};
+    upload(first_bundles_.data(), shares.first.data(),
+           static_cast<int64_t>(shares.first.size() * sizeof(int32_t)));
     std::vector<double> frequencies;
     const Hparams& h = model.hparams;
     for (int d = 0; d < h.rope_dim / 2; ++d)
@@ -177,7 +181,10 @@ StepHeader CudaBackend::header() const {
     c.draft_ids = draft_ids_memory_.data();
     c.n_draft_ids = static_cast<int>(draft_ids_.size());
     header.schedule.phases = phases_.data();
-    header.schedule.first_units = first_units_.data();
+    header.schedule.bundles = bundles_.data();
+    header.schedule.first_bundles = first_bundles_.data();
+    header.schedule.n_products = program_.n_products;
+    header.schedule.only = -1;
     header.stamps = stamps_.data();
     header.stress = tuning_.stress;
     header.ring_bytes = launch_.ring_bytes;

@@ -70,7 +70,8 @@ private:
     DeviceBuffer<uint8_t> states_memory_, scratch_memory_, pages_, fast_snapshots_;
     HostBuffer<uint8_t> slow_snapshots_;
     DeviceBuffer<Phase> phases_;
-    DeviceBuffer<Unit> first_units_;
+    DeviceBuffer<Bundle> bundles_;
+    DeviceBuffer<int32_t> first_bundles_;
     DeviceBuffer<double> frequencies_;
     DeviceBuffer<int32_t> draft_ids_memory_;
     // On first use: logits of every row, of every draft.

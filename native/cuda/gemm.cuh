@@ -4,6 +4,7 @@
 
 #include "cuda/layout.h"
 #include "cuda/stream.cuh"
+#include "cuda/work.h"
 
 namespace oj::cuda {
 
@@ -382,7 +383,7 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
     }
 }
 
-// Where the results of a bundle's units go: out[row][o].
+// Where a bundle's results go: out[row][o].
 struct UnitTarget {
     float* out;  // of the segment, of the first tile's first o
     int rows;    // o of the whole matrix
@@ -452,7 +453,7 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
     const int first_index = index, end = last / super_group;
     if constexpr (in.block_ahead) load_scales(input, x, index, 0, in);
     while (index < end) {
-        const int most = tiles == 2 ? 1 : blocks_of_piece(tile_format(type), ring.bytes);
+        const int most = tiles == 2 ? 1 : blocks_of_piece(usual_piece / 2, 2, ring.bytes);
         const int blocks = end - index < most ? end - index : most;
         const uint8_t* block = take_piece(ring, blocks * bytes);
         OJ_UNROLL(1)
@@ -493,7 +494,8 @@ OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first
 template <BlockType type>
 OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, int last, int tiles,
                              Ring& ring, const UnitTarget& target) {
-    if constexpr (tiles_together(type, 1, most_block_shared / block_warps) == 2) {
+    if constexpr (is_common(type) &&
+                  pairs_together(whole_block_bytes(type), 1, most_block_shared / block_warps)) {
         if (tiles == 2) {
             if (x.n_rows <= column_rows)
                 return multiply_packed<type, 1, 2>(input, x, first, last, ring, target);
@@ -561,18 +563,17 @@ OJ_DEVICE void multiply_float(const Input& input, const InputLane& x, int first,
 
 // ---- the phase ----
 
-OJ_DEVICE void multiply_units(const Context& c, const Phase& p, const Bundle& bundle,
-                              const InputLane& x, Ring& ring) {
-    const Unit& unit = bundle.first;
-    const Matrix& m = p.matrices[unit.matrix];
+OJ_DEVICE void multiply_bundle(const Context& c, const Phase& p, const Bundle& bundle,
+                               const InputLane& x, Ring& ring) {
+    const Matrix& m = p.matrices[bundle.matrix];
     const Input& input = c.scratch.input;
-    int first = unit.segment * k_segment;
+    int first = bundle.segment * k_segment;
     int last = m.n_segments == 1 || first + k_segment > m.cols ? m.cols : first + k_segment;
-    Product product = product_of(const_cast<Scratch&>(c.scratch), p.targets[unit.matrix]);
+    Product product = product_of(const_cast<Scratch&>(c.scratch), p.targets[bundle.matrix]);
     product.rows = m.rows;
-    const int o = unit.tile * tile_rows, n = bundle.tiles * tile_rows;
-    UnitTarget target = {product.at(unit.segment, 0) + o, m.rows, m.rows - o < n ? m.rows - o : n};
-    const uint8_t* tile = m.data + unit.tile * m.tile_bytes;
+    const int o = bundle.tile * tile_rows, n = bundle.tiles * tile_rows;
+    UnitTarget target = {product.at(bundle.segment, 0) + o, m.rows,
+                         m.rows - o < n ? m.rows - o : n};
     switch (static_cast<BlockType>(m.type)) {
         case BlockType::Q4_K:
             return multiply_type<BlockType::Q4_K>(input, x, first, last, bundle.tiles, ring,
@@ -605,25 +606,27 @@ OJ_DEVICE void multiply_units(const Context& c, const Phase& p, const Bundle& bu
             return multiply_type<BlockType::IQ4_NL>(input, x, first, last, bundle.tiles, ring,
                                                     target);
         case BlockType::F32:
-            return multiply_float<BlockType::F32>(input, x, first, last, tile, target);
+            return multiply_float<BlockType::F32>(input, x, first, last, bundle.from, target);
         case BlockType::F16:
-            return multiply_float<BlockType::F16>(input, x, first, last, tile, target);
+            return multiply_float<BlockType::F16>(input, x, first, last, bundle.from, target);
         case BlockType::BF16:
-            return multiply_float<BlockType::BF16>(input, x, first, last, tile, target);
+            return multiply_float<BlockType::BF16>(input, x, first, last, bundle.from, target);
     }
 }
 
-// Every warp multiplies its units, without waiting for other warps, with at least one row. `p` is
-// the multiply phase that the warp's stream has come to; next_multiply() must follow.
-OJ_PHASE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
-    const int n_rows = stream.now.what.n_rows, cols = p.matrices[0].cols;
-    Ring ring = stream.ring;
-    for (Bundle bundle; take_units(stream, p, bundle);) {
-        fill(stream, ring);
+// Every warp multiplies its bundles, without waiting for other warps, with at least one row. `p` is
+// the multiply phase that the warp's stream has come to; fill() must follow.
+OJ_PHASE void phase_multiply(const Context& c, const Schedule& schedule, Stream& stream,
+                             const Phase& p) {
+    const int n_rows = multiply_rows(p, p.draft_pass != 0 ? c.draft : c.step);
+    const int cols = p.matrices[0].cols;
+    for (Bundle bundle; take_bundle(schedule, stream, p.product, bundle);) {
+        fill(schedule, stream);
+        Ring ring = stream.ring;
         const int lane = not_hoisted(lane_index());  // else every type's addresses are kept at once
-        multiply_units(c, p, bundle, {n_rows, cols, lane, lane / 4, lane % 4}, ring);
+        multiply_bundle(c, p, bundle, {n_rows, cols, lane, lane / 4, lane % 4}, ring);
+        keep(stream.ring, ring);
     }
-    keep(stream.ring, ring);
 }
 
 }  // namespace oj::cuda

@@ -36,18 +36,20 @@ inline void plan_meetings(const Program& program, const StepWork& work,
 }
 
 // The sequence's products, for the stream of weights.
-inline std::vector<Multiply> plan_multiplies(const Program& program, const StepWork& work,
-                                             std::vector<SequenceEntry>* sequence) {
-    std::vector<Multiply> multiplies;
+inline std::vector<ProductRun> plan_runs(const Program& program, const StepWork& work,
+                                         std::vector<SequenceEntry>* sequence) {
+    std::vector<ProductRun> runs;
     for (SequenceEntry& entry : *sequence) {
         const Phase& p = program.phases[entry.phase];
         if (p.kind != PhaseKind::multiply) continue;
-        entry.multiply = static_cast<int32_t>(multiplies.size());
-        const auto n_rows = static_cast<int16_t>(multiply_rows(p, work.view(p)));
-        for (int part = 0; part < n_parts(p); ++part)
-            multiplies.push_back({entry.phase, static_cast<int16_t>(p.units + part), n_rows});
+        const auto product = static_cast<int16_t>(p.product);
+        const int n_rows = multiply_rows(p, work.view(p));
+        if (runs.empty() || runs.back().end != product || runs.back().n_rows != n_rows)
+            runs.push_back({product, product, n_rows});
+        ++runs.back().end;
+        entry.run = static_cast<int32_t>(runs.size()) - 1;
     }
-    return multiplies;
+    return runs;
 }
 
 }  // namespace oj::cuda

@@ -1,8 +1,7 @@
 // Which warp multiplies which weights: the units of a multiply phase, shared out by bytes. They are
 // walked segment after segment, so that the warps of a block read the same columns of the input
 // from L1; shorter segments come last and level out what the whole ones left. The host shares them
-// out when it loads a model (first_units), so that the stream can look ahead and the schedule
-// checker (schedule_check.h) can count.
+// out when it loads a model (shares.h).
 #pragma once
 
 #include "cuda/phase.h"
@@ -70,22 +69,5 @@ OJ_HD Unit next_unit(const Phase& p, Unit u) {
 struct UnitRange {
     Unit first, end;
 };
-
-// Units that a warp multiplies together: of `tiles` neighbouring tiles from `first` on, and one
-// segment.
-struct Bundle {
-    Unit first;
-    int tiles;
-};
-
-// Takes as many tiles, up to two, off a range that is not empty.
-OJ_HD Bundle take_bundle(const Phase& p, UnitRange& units, int most_tiles) {
-    const Unit first = units.first;
-    const Unit second = next_unit(p, first);
-    const bool is_pair = most_tiles == 2 && second.matrix == first.matrix &&
-                         second.segment == first.segment && !same_unit(second, units.end);
-    units.first = is_pair ? next_unit(p, second) : second;
-    return {first, is_pair ? 2 : 1};
-}
 
 }  // namespace oj::cuda

@@ -3,7 +3,6 @@
 #include <initializer_list>
 #include <utility>
 
-#include "cuda/shares.h"
 #include "cuda/tile.h"
 
 namespace oj::cuda {
@@ -119,7 +118,7 @@ private:
 
     void multiply(Products products) {
         Phase& p = add(PhaseKind::multiply);
-        p.units = n_unit_rows_;
+        p.product = n_products_++;
         for (const auto& [tensor, target] : products) {
             bool sums = target == Target::logits || target == Target::draft_logits;
             Matrix m = matrix(*tensor, sums);
@@ -128,7 +127,6 @@ private:
             shapes_[static_cast<int>(target)] = {target, m.rows, m.n_segments};
             p.products[p.n_products++] = shapes_[static_cast<int>(target)];
         }
-        n_unit_rows_ += n_parts(p);
     }
 
     Matrix matrix(const Tensor& tensor, bool sums_segments) const {
@@ -221,7 +219,7 @@ private:
     const WeightAddresses& weights_;
     std::vector<Phase>& phases_;
     ProductShape shapes_[10] = {};  // of the products made last, by Target
-    int n_kv_layers_ = 0, n_delta_layers_ = 0, n_unit_rows_ = 0;
+    int n_kv_layers_ = 0, n_delta_layers_ = 0, n_products_ = 0;
     bool draft_pass_ = false;
     int depth_ = 0;
 };
@@ -290,17 +288,16 @@ Program make_program(const Model& model, const WeightAddresses& weights, const T
         builder.mtp_draft(depth, *draft_head);
         program.drafts.push_back({begin, builder.next()});
     }
+    program.n_products = static_cast<int>(products_of(program).size());
     return program;
 }
 
-std::vector<Unit> first_units(const Program& program, int n_blocks) {
-    std::vector<Unit> units;
+std::vector<const Phase*> products_of(const Program& program) {
+    std::vector<const Phase*> products;
     for (const Phase& p : program.phases) {
-        if (p.kind != PhaseKind::multiply) continue;
-        const std::vector<Unit> of_phase = share_units(p, n_blocks);
-        units.insert(units.end(), of_phase.begin(), of_phase.end());
+        if (p.kind == PhaseKind::multiply) products.push_back(&p);
     }
-    return units;
+    return products;
 }
 
 std::vector<SequenceEntry> Program::sequence(const StepShape& shape) const {

@@ -507,94 +507,122 @@ std::string check_meetings(const Program& program, const StepWork& work,
     return "";
 }
 
-std::string check_multiplies(const Program& program, const StepWork& work,
-                             const std::vector<SequenceEntry>& sequence,
-                             const std::vector<Multiply>& multiplies) {
-    size_t n = 0;
+std::string check_runs(const Program& program, const StepWork& work,
+                       const std::vector<SequenceEntry>& sequence,
+                       const std::vector<ProductRun>& runs) {
+    int run = 0, product = runs.empty() ? 0 : runs[0].first;
     for (size_t i = 0; i < sequence.size(); ++i) {
         const SequenceEntry& entry = sequence[i];
         const Phase& p = program.phases[entry.phase];
         auto fault = [&](const char* what) { return where(static_cast<int>(i), p) + what; };
         if (p.kind != PhaseKind::multiply) {
-            if (entry.multiply != -1) return fault("multiplies nothing");
+            if (entry.run != -1) return fault("multiplies nothing");
             continue;
         }
-        if (entry.multiply != static_cast<int>(n)) return fault("is not the stream's next product");
-        for (int part = 0; part < n_parts(p); ++part) {
-            if (n == multiplies.size()) return fault("is not streamed to its end");
-            const Multiply& multiply = multiplies[n++];
-            if (multiply.phase != entry.phase) return fault("is another phase to the stream");
-            if (multiply.units != p.units + part) return fault("has another phase's units");
-            if (multiply.n_rows != multiply_rows(p, work.view(p))) return fault("has other rows");
+        if (run < static_cast<int>(runs.size()) && product == runs[run].end) {
+            if (++run < static_cast<int>(runs.size())) product = runs[run].first;
         }
+        if (run >= static_cast<int>(runs.size())) return fault("is not streamed");
+        if (entry.run != run) return fault("is not in the stream's run");
+        if (p.product != product++) return fault("is another product to the stream");
+        if (runs[run].n_rows != multiply_rows(p, work.view(p))) return fault("has other rows");
     }
-    return n < multiplies.size() ? "the stream comes to more products than the step" : "";
+    const bool ends =
+        runs.empty() || (run + 1 == static_cast<int>(runs.size()) && product == runs[run].end);
+    return ends ? "" : "the stream comes to more products than the step";
 }
 
-std::vector<UnitRange> partition(const std::vector<Unit>& first_units, const Phase& phase,
-                                 int n_blocks) {
-    std::vector<UnitRange> warps;
-    const size_t n_warps = static_cast<size_t>(n_blocks) * block_warps;
-    for (int part = 0; part < n_parts(phase); ++part) {
-        const size_t first = static_cast<size_t>(phase.units + part) * (n_warps + 1);
-        for (size_t i = first; i < first + n_warps; ++i)
-            warps.push_back({first_units[i], first_units[i + 1]});
-    }
-    return warps;
-}
+namespace {
 
-std::string check_partition(const Phase& phase, const std::vector<UnitRange>& warps) {
-    Unit at = {0, 0, 0};
-    const Unit end = end_unit(phase);
-    int64_t largest = 0, block = 0;
-    // Bytes of each tile of every matrix.
-    std::vector<std::vector<int64_t>> filled(static_cast<size_t>(phase.n_matrices));
-    std::vector<int64_t> bytes(warps.size() / static_cast<size_t>(n_parts(phase)));
-    for (size_t i = 0; i < warps.size(); ++i) {
-        const UnitRange& range = warps[i];
-        const size_t w = i % bytes.size();
-        std::string name = "warp " + std::to_string(w);
-        if (!same_unit(range.first, at)) return name + " does not begin where the one before ends";
-        while (!same_unit(at, range.end)) {
-            if (same_unit(at, end)) return name + " goes past the last unit";
-            const Matrix& m = phase.matrices[at.matrix];
-            std::vector<int64_t>& tiles = filled[static_cast<size_t>(at.matrix)];
-            tiles.resize(static_cast<size_t>(m.n_tiles));
-            if (unit_offset(m, at) != at.tile * m.tile_bytes + tiles[at.tile])
-                return name + " leaves out bytes";
-            int64_t size = unit_bytes(m, at);
-            if (size <= 0) return name + " has an empty unit";
-            largest = std::max(largest, size);
-            bytes[w] += size;
-            tiles[at.tile] += size;
-            at = next_unit(phase, at);
+// What the warps have of one product.
+class ShareCheck {
+public:
+    ShareCheck(const Phase& p, int n_warps) : p_(p), bytes_(static_cast<size_t>(n_warps)) {
+        for (int m = 0; m < p.n_matrices; ++m) {
+            const Matrix& matrix = p.matrices[m];
+            taken_.emplace_back(static_cast<size_t>(matrix.n_tiles * matrix.n_segments));
         }
     }
-    if (!same_unit(at, end)) return "units are left over";
-    for (int i = 0; i < phase.n_matrices; ++i) {
-        const Matrix& m = phase.matrices[i];
-        const std::vector<int64_t> whole(static_cast<size_t>(m.n_tiles), m.tile_bytes);
-        if (filled[static_cast<size_t>(i)] != whole) return "a tile's end is left out";
+
+    std::string take(int warp, const Bundle& b) {
+        if (b.product != p_.product) return "is of another product";
+        if (b.matrix < 0 || b.matrix >= p_.n_matrices) return "names no matrix";
+        const Matrix& m = p_.matrices[b.matrix];
+        if (b.tiles < 1 || b.tiles > (is_common(static_cast<BlockType>(m.type)) ? 2 : 1))
+            return "has too many tiles or none";
+        if (b.tile < 0 || b.tile + b.tiles > m.n_tiles) return "goes past the last tile";
+        if (b.segment < 0 || b.segment >= m.n_segments) return "names no segment";
+        const TileFormat f = tile_format(static_cast<BlockType>(m.type));
+        Unit unit = {b.tile, b.segment, b.matrix};
+        const int64_t size = unit_bytes(m, unit);
+        const bool is_float = f.code_bits == 0;  // its rows are whole
+        if (b.from != m.data + (is_float ? unit.tile * m.tile_bytes : unit_offset(m, unit)))
+            return "lies elsewhere";
+        if (b.bytes != (is_float ? 0 : size)) return "leaves out bytes";
+        if (b.tile_bytes != m.tile_bytes) return "finds its second tile elsewhere";
+        if (b.block_bytes != block_bytes(f, block_steps) ||
+            b.piece_blocks != (f.group == super_group ? 2 : 1))
+            return "has other blocks";
+        for (; unit.tile < b.tile + b.tiles; ++unit.tile) {
+            auto taken = taken_[static_cast<size_t>(b.matrix)].begin() + unit.tile * m.n_segments +
+                         unit.segment;
+            if (*taken) return "has what another one has";
+            *taken = true;
+            bytes_[static_cast<size_t>(warp)] += size;
+            largest_ = std::max(largest_, size);
+        }
+        return "";
     }
-    for (const UnitRange& range : warps) {
-        Unit next = range.first;
-        for (UnitRange left = range; !same_unit(left.first, left.end);) {
-            const Bundle bundle = take_bundle(phase, left, 2);
-            for (int i = 0; i < bundle.tiles; ++i) {
-                const Unit& first = bundle.first;
-                if (!same_unit(next, {first.tile + i, first.segment, first.matrix}))
-                    return "units that are taken together are not the next ones";
-                next = next_unit(phase, next);
+
+    std::string end() const {
+        for (const std::vector<bool>& taken : taken_) {
+            if (std::find(taken.begin(), taken.end(), false) != taken.end())
+                return "units are left over";
+        }
+        const int64_t total = weight_bytes(p_), n = static_cast<int64_t>(bytes_.size());
+        int64_t block = 0;
+        for (int64_t w = 0; w < n; ++w) {
+            if (bytes_[w] * n > total + largest_ * n)
+                return "warp " + std::to_string(w) + " has more than its share and a unit";
+            block = w % block_warps == 0 ? bytes_[w] : block + bytes_[w];
+            if (w % block_warps == block_warps - 1 &&
+                block * n > total * block_warps + largest_ * n)
+                return "the block of warp " + std::to_string(w) +
+                       " has more than its share and a unit";
+        }
+        return "";
+    }
+
+private:
+    const Phase& p_;
+    std::vector<std::vector<bool>> taken_;  // of every matrix: [tile][segment]
+    std::vector<int64_t> bytes_;            // of every warp
+    int64_t largest_ = 0;
+};
+
+}  // namespace
+
+std::string check_shares(const std::vector<const Phase*>& products, const Shares& shares,
+                         int n_blocks) {
+    const int n_warps = n_blocks * block_warps;
+    const size_t row = products.size() + 1;
+    if (shares.first.size() != row * static_cast<size_t>(n_warps)) return "a warp is left out";
+    if (shares.first.front() != 0 ||
+        shares.first.back() != static_cast<int32_t>(shares.bundles.size()))
+        return "bundles are left out";
+    for (size_t i = 0; i < products.size(); ++i) {
+        ShareCheck check(*products[i], n_warps);
+        for (int w = 0; w < n_warps; ++w) {
+            const int32_t* first = shares.first.data() + static_cast<size_t>(w) * row + i;
+            for (int32_t at = first[0]; at < first[1]; ++at) {
+                std::string fault = check.take(w, shares.bundles[static_cast<size_t>(at)]);
+                if (!fault.empty())
+                    return "product " + std::to_string(i) + ", warp " + std::to_string(w) +
+                           ": a bundle " + fault;
             }
         }
-    }
-    int64_t total = weight_bytes(phase), n = static_cast<int64_t>(bytes.size());
-    for (int64_t w = 0; w < n; ++w) {
-        if (bytes[w] * n > total + largest * n)
-            return "warp " + std::to_string(w) + " has more than its share and a unit";
-        block = w % block_warps == 0 ? bytes[w] : block + bytes[w];
-        if (w % block_warps == block_warps - 1 && block * n > total * block_warps + largest * n)
-            return "the block of warp " + std::to_string(w) + " has more than its share and a unit";
+        std::string fault = check.end();
+        if (!fault.empty()) return "product " + std::to_string(i) + ": " + fault;
     }
     return "";
 }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cuda/meetings.h"
-#include "cuda/partition.h"
 #include "cuda/program.h"
+#include "cuda/shares.h"
 
 namespace oj::cuda {
 
@@ -30,16 +30,13 @@ std::string check_meetings(const Program& program, const StepWork& work,
                            const std::vector<SequenceEntry>& sequence);
 
 // The stream of weights comes to the sequence's products, in their order and with their rows.
-std::string check_multiplies(const Program& program, const StepWork& work,
-                             const std::vector<SequenceEntry>& sequence,
-                             const std::vector<Multiply>& multiplies);
+std::string check_runs(const Program& program, const StepWork& work,
+                       const std::vector<SequenceEntry>& sequence,
+                       const std::vector<ProductRun>& runs);
 
-// The units of every warp in a multiply phase, part after part, as first_units() has them.
-std::vector<UnitRange> partition(const std::vector<Unit>& first_units, const Phase& phase,
-                                 int n_blocks);
-
-// Every byte of the phase's weights belongs to one unit of one warp, and no warp or block has more
-// than its share and a unit.
-std::string check_partition(const Phase& phase, const std::vector<UnitRange>& warps);
+// Every byte of the products' weights belongs to one bundle of one warp, which lies where its tiles
+// do, and no warp or block has more than its share of a product and a unit.
+std::string check_shares(const std::vector<const Phase*>& products, const Shares& shares,
+                         int n_blocks);
 
 }  // namespace oj::cuda

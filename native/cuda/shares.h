@@ -1,13 +1,15 @@
-// The host's part of the partition: where each warp's units of a multiply phase begin.
+// The host's part of the partition: which bundles each warp multiplies.
 #pragma once
 
 #include <vector>
 
 #include "cuda/partition.h"
+#include "cuda/tile.h"
 
 namespace oj::cuda {
 
-// A phase's units one after the other, shared out into the rows of Schedule.first_units.
+// A phase's units one after the other, shared out part by part: where each warp's begin, and the
+// end.
 class Sharing {
 public:
     Sharing(const Phase& p, int n_blocks)
@@ -107,9 +109,56 @@ private:
     Unit next_ = {};  // not given to a warp yet
 };
 
-// A phase's rows of Schedule.first_units, one a part.
-inline std::vector<Unit> share_units(const Phase& p, int n_blocks) {
-    return Sharing(p, n_blocks).rows();
+// The next units of a range, as many as go together: off the range.
+inline Bundle take_bundle(const Phase& p, UnitRange& units) {
+    const Unit first = units.first, second = next_unit(p, first);
+    const Matrix& m = p.matrices[first.matrix];
+    const auto type = static_cast<BlockType>(m.type);
+    const TileFormat f = tile_format(type);
+    const bool is_pair = is_common(type) && second.matrix == first.matrix &&
+                         second.segment == first.segment && !same_unit(second, units.end);
+    units.first = is_pair ? next_unit(p, second) : second;
+    Bundle bundle = {};
+    bundle.from = m.data + unit_offset(m, first);
+    bundle.bytes = static_cast<int32_t>(unit_bytes(m, first));
+    if (f.code_bits == 0) bundle.from = m.data + first.tile * m.tile_bytes, bundle.bytes = 0;
+    bundle.tile_bytes = static_cast<int32_t>(m.tile_bytes);
+    bundle.tile = first.tile;
+    bundle.product = static_cast<int16_t>(p.product);
+    bundle.segment = first.segment;
+    bundle.matrix = first.matrix;
+    bundle.block_bytes = static_cast<int16_t>(block_bytes(f, block_steps));
+    bundle.tiles = is_pair ? 2 : 1;
+    bundle.piece_blocks = f.group == super_group ? 2 : 1;  // small groups may end within a block
+    return bundle;
+}
+
+// What Schedule.bundles and first_bundles hold.
+struct Shares {
+    std::vector<Bundle> bundles;
+    std::vector<int32_t> first;
+};
+
+// Products in their order.
+inline Shares share_products(const std::vector<const Phase*>& products, int n_blocks) {
+    std::vector<std::vector<Unit>> units;
+    for (const Phase* p : products)
+        units.push_back(Sharing(*p, n_blocks).rows());
+    const size_t n_warps = static_cast<size_t>(n_blocks) * block_warps;
+    Shares shares;
+    const auto mark = [&] { shares.first.push_back(static_cast<int32_t>(shares.bundles.size())); };
+    for (size_t warp = 0; warp < n_warps; ++warp) {
+        for (size_t i = 0; i < products.size(); ++i) {
+            mark();
+            for (size_t at = warp; at < units[i].size(); at += n_warps + 1) {
+                UnitRange left = {units[i][at], units[i][at + 1]};
+                while (!same_unit(left.first, left.end))
+                    shares.bundles.push_back(take_bundle(*products[i], left));
+            }
+        }
+        mark();
+    }
+    return shares;
 }
 
 }  // namespace oj::cuda

@@ -45,8 +45,9 @@ constexpr int ring_at =
     phase_shared_bytes + (static_cast<int>(sizeof(StepShared)) + 127) / 128 * 128;
 constexpr int least_shared_bytes = 99 << 10;  // what every supported card has
 static_assert(ring_at + smallest_ring_bytes <= least_shared_bytes);
-static_assert(tiles_together(BlockType::Q4_K, 1, (least_shared_bytes - ring_at) / block_warps) == 2,
-              "pairs of tiles on every supported card");
+static_assert(pairs_together(whole_block_bytes(BlockType::Q4_K), 1,
+                             (least_shared_bytes - ring_at) / block_warps),
+              "on every supported card");
 
 OJ_DEVICE StepShared& step_memory() {
     return *reinterpret_cast<StepShared*>(shared_memory() + phase_shared_bytes);
@@ -152,14 +153,15 @@ OJ_DEVICE StepShared& open_step(StepHeader& header, const Schedule& schedule) {
     return step;
 }
 
-OJ_DEVICE void run_phase(const Context& c, const Grid& grid, const Phase& p, Stream& stream) {
+OJ_DEVICE void run_phase(const Context& c, const Schedule& schedule, const Grid& grid,
+                         const Phase& p, Stream& stream) {
     switch (p.kind) {
         case PhaseKind::embed:
             return phase_embed(c, grid, p);
         case PhaseKind::norm_input:
             return phase_norm_input(c, grid, p);
         case PhaseKind::multiply:
-            return phase_multiply(c, stream, p);
+            return phase_multiply(c, schedule, stream, p);
         case PhaseKind::delta_core:
             return phase_delta_core(c, grid, p);
         case PhaseKind::delta_out:
@@ -225,7 +227,7 @@ OJ_DEVICE void end_entry(StepShared& step) {
         if (step.stress != 0) delay(stress_delay(step.stress, block_index(), 2 * entry + 1));
         add_release(&step.barrier->arrived, 1);
     }
-    if (multiplied) next_multiply(step.streams[warp_index()]);
+    if (multiplied) fill(step.schedule, step.streams[warp_index()]);
 }
 
 OJ_DEVICE void stamp(const StepShared& step, int entry) {
@@ -234,7 +236,7 @@ OJ_DEVICE void stamp(const StepShared& step, int entry) {
 }
 
 OJ_DEVICE void run_phase(StepShared& step) {
-    run_phase(step.context, step.grid, step.phase, step.streams[warp_index()]);
+    run_phase(step.context, step.schedule, step.grid, step.phase, step.streams[warp_index()]);
 }
 
 // The persistent kernel: all blocks are resident and visit the same entries, each only those at
@@ -256,9 +258,12 @@ OJ_DEVICE void run_entry(StepHeader& header, int entry) {
     Schedule only = header.schedule;
     only.sequence += entry;
     only.n_entries = 1;
-    const int multiply = only.sequence->multiply;
-    only.n_multiplies = multiply < 0 ? 0 : n_parts(only.phases[only.sequence->phase]);
-    if (multiply > 0) only.multiplies += multiply;
+    const int run = only.sequence->run;
+    only.n_runs = run < 0 ? 0 : 1;
+    if (run >= 0) {
+        only.runs += run;
+        only.only = only.phases[only.sequence->phase].product;
+    }
     StepShared& step = open_step(header, only);
     launch_next_kernel();
     wait_for_kernel_before();

@@ -4,7 +4,7 @@
 // no other warp is waited for.
 #pragma once
 
-#include "cuda/partition.h"
+#include "cuda/phase.h"
 #include "cuda/ptx.h"
 #include "cuda/tile.h"
 
@@ -15,8 +15,8 @@ constexpr int most_in_flight = 8;
 // What the rings of a block need at least: a block of weights a warp.
 constexpr int smallest_ring_bytes = block_warps * largest_block_bytes;
 
-// Packed weights of a bundle of units that are not issued yet. Pieces of two tiles have two halves,
-// which lie apart.
+// Packed weights of a bundle that are not issued yet. Pieces of two tiles have two halves, which
+// lie apart.
 struct Stretch {
     const uint8_t* from;
     int left;         // bytes
@@ -27,32 +27,26 @@ struct Stretch {
     OJ_HD uint32_t step(int piece) const { return gap == 0 ? piece : piece / 2; }
 };
 
-// What common files have: more variants of these products are compiled.
-OJ_HD constexpr bool is_common(BlockType type) {
-    return type == BlockType::Q4_K || type == BlockType::Q6_K;
-}
-
-// Tiles that a warp multiplies together: two where there are registers for their sums, and two
+// Pairs of tiles are multiplied together where there are registers for their sums, and where two
 // pieces of a block of each fit into the warp's ring.
-OJ_HD constexpr int tiles_together(BlockType type, int n_rows, int ring_bytes) {
-    const int blocks = 4 * block_bytes(tile_format(type), block_steps);
-    return is_common(type) && n_rows <= 2 * column_rows && blocks <= ring_bytes ? 2 : 1;
+OJ_HD constexpr bool pairs_together(int block_bytes, int n_rows, int ring_bytes) {
+    return n_rows <= 2 * column_rows && 4 * block_bytes <= ring_bytes;
 }
 
-// Blocks of one tile that are copied and taken together: two of super groups, whose blocks are
-// whole, where three such pieces fit into a warp's ring.
-OJ_HD constexpr int blocks_of_piece(TileFormat f, int ring_bytes) {
-    return f.group == super_group && 6 * block_bytes(f, block_steps) <= ring_bytes ? 2 : 1;
+// Blocks of one tile that are copied and taken together, of at most `most`: three such pieces fit
+// into a warp's ring.
+OJ_HD constexpr int blocks_of_piece(int block_bytes, int most, int ring_bytes) {
+    return 3 * most * block_bytes <= ring_bytes ? most : 1;
 }
 
-OJ_DEVICE Stretch stretch_of(const Matrix& m, const Bundle& bundle, int ring_bytes) {
-    const TileFormat f = tile_format(static_cast<BlockType>(m.type));
-    const uint8_t* from = m.data + unit_offset(m, bundle.first);
-    const int bytes = static_cast<int>(unit_bytes(m, bundle.first));
-    const int block = block_bytes(f, block_steps);
-    if (bundle.tiles == 2)
-        return {from, 2 * bytes, 2 * block, static_cast<uint32_t>(m.tile_bytes - block)};
-    return {from, bytes, block * blocks_of_piece(f, ring_bytes), 0};
+OJ_DEVICE Stretch stretch_of(const Bundle& bundle, int ring_bytes) {
+    const int block = bundle.block_bytes;
+    if (bundle.tiles == 2) {
+        return {bundle.from, 2 * bundle.bytes, 2 * block,
+                static_cast<uint32_t>(bundle.tile_bytes - block)};
+    }
+    return {bundle.from, bundle.bytes,
+            block * blocks_of_piece(block, bundle.piece_blocks, ring_bytes), 0};
 }
 
 // A warp's ring: bytes of shared memory; a block never wraps, the rest of the ring is skipped.
@@ -66,63 +60,69 @@ struct Ring {
     Stretch current;        // what is issued next
 };
 
-// A multiply phase, or a part of one, and this warp's units of it.
-struct Turn {
-    Multiply what;
-    UnitRange units;
+// A warp's way through its bundles of a step, tile by tile: what is next and where its bundles of
+// this run of products end. Both are twice an index into Schedule.bundles, and odd between the
+// tiles of a pair.
+struct Walk {
+    int run, at, end, n_rows;
 };
 
 // A warp's stream, in shared memory: what lane 0 writes, all lanes read.
 struct Stream {
-    Ring ring;     // while nothing is multiplied
-    Stretch next;  // what is issued behind the ring's: what look_ahead() finds
-    const Schedule* schedule;
-    int at, found_at;  // indices into Schedule.multiplies: of `now` and of `found`
-    Turn now;          // what is taken next or being worked on: the units that are not yet taken
-    Turn found;        // where look_ahead() is,
-    Unit to_find;      // the first unit of that to which it has not come
+    Ring ring;      // while nothing is multiplied
+    Stretch next;   // what is issued behind the ring's
+    Bundle coming;  // what is taken next
+    Walk finds;     // behind `next`
+    Walk takes;     // behind `coming`
 };
 
-// This warp's turn at a multiply phase of the step; without units behind the last one.
-OJ_DEVICE Turn turn_at(const Stream& s, int index) {
-    const Schedule& schedule = *s.schedule;
-    if (index >= schedule.n_multiplies) return {};
-    const int n_warps = block_count() * block_warps;
+// This warp's way through a run of the step's products; behind the last one there is nothing.
+OJ_DEVICE Walk walk_of(const Schedule& schedule, int run) {
+    if (run >= schedule.n_runs) return {schedule.n_runs, 0, 0, 0};
+    ProductRun products = in_global(schedule.runs)[run];
+    if (schedule.only >= 0) {
+        products.first = static_cast<int16_t>(schedule.only);
+        products.end = static_cast<int16_t>(schedule.only + 1);
+    }
     const int warp = block_index() * block_warps + warp_index();
-    const Multiply what = in_global(schedule.multiplies)[index];
-    const Unit* first = in_global(schedule.first_units) + what.units * (n_warps + 1) + warp;
-    return {what, {first[0], first[1]}};
+    const int32_t* first = in_global(schedule.first_bundles) + warp * (schedule.n_products + 1);
+    return {run, 2 * first[products.first], 2 * first[products.end], products.n_rows};
 }
 
-// The one rule by which weights are streamed and taken: the next units of a turn, off `units`.
-OJ_DEVICE Bundle next_bundle(const Ring& r, const Multiply& what, const Phase& p,
-                             UnitRange& units) {
-    const auto type = static_cast<BlockType>(p.matrices[units.first.matrix].type);
-    return take_bundle(p, units, tiles_together(type, what.n_rows, r.bytes));
+// The one rule by which weights are streamed and taken: a walk's next bundle, or none.
+OJ_DEVICE Bundle next_bundle(const Schedule& schedule, int ring_bytes, Walk& walk) {
+    while (walk.at == walk.end && walk.run < schedule.n_runs)
+        walk = walk_of(schedule, walk.run + 1);
+    if (walk.at == walk.end) {
+        Bundle none = {};
+        none.product = -1;
+        return none;
+    }
+    Bundle bundle = in_global(schedule.bundles)[walk.at / 2];
+    const int second = walk.at % 2;
+    if (bundle.tiles == 2 && !pairs_together(bundle.block_bytes, walk.n_rows, ring_bytes)) {
+        if (second != 0) bundle.from += bundle.tile_bytes;
+        bundle.tile += second;
+        bundle.tiles = 1;
+        ++walk.at;
+    } else {
+        walk.at += 2;
+    }
+    return bundle;
 }
 
 // Finds the stretch after the next one; false when there is none.
-OJ_DEVICE bool look_ahead(Stream& s) {
-    UnitRange units = {s.to_find, s.found.units.end};
-    bool found = false;
-    while (!found && s.found_at < s.schedule->n_multiplies) {
-        if (same_unit(units.first, units.end)) {
-            const int next = s.found_at + 1;
-            const Turn turn = turn_at(s, next);
-            keep(s.found_at, next);
-            keep(s.found, turn);
-            units = turn.units;
-            continue;
-        }
-        const Phase& p = in_global(s.schedule->phases)[s.found.what.phase];
-        const Bundle bundle = next_bundle(s.ring, s.found.what, p, units);
-        const Matrix& m = p.matrices[bundle.first.matrix];
-        // Float rows are read where they are.
-        found = tile_format(static_cast<BlockType>(m.type)).code_bits != 0;
-        if (found) keep(s.next, stretch_of(m, bundle, s.ring.bytes));
-    }
-    keep(s.to_find, units.first);
-    return found;
+OJ_DEVICE bool look_ahead(const Schedule& schedule, Stream& s) {
+    const int ring_bytes = s.ring.bytes;
+    Walk walk = s.finds;
+    Bundle bundle;
+    do {  // float rows are read where they are
+        bundle = next_bundle(schedule, ring_bytes, walk);
+    } while (bundle.product >= 0 && bundle.bytes == 0);
+    keep(s.finds, walk);
+    if (bundle.product < 0) return false;
+    keep(s.next, stretch_of(bundle, ring_bytes));
+    return true;
 }
 
 // Copies the stretch's next piece by the whole warp. Lanes without work in the last copies are
@@ -204,59 +204,45 @@ OJ_DEVICE bool issue_piece(Ring& r) {
     return true;
 }
 
-// Fills the ring and has a stretch ready behind it: called at every unit, so that release() need
+// Fills the ring and has a stretch ready behind it: called at every bundle, so that release() need
 // not look ahead.
-OJ_DEVICE void fill(Stream& s, Ring& r) {
+OJ_PHASE void fill(const Schedule& schedule, Stream& s) {
+    Ring r = s.ring;
     do {
         follow(r);
         while (issue_piece(r)) {
         }
-    } while (s.next.left == 0 && look_ahead(s));
+    } while (s.next.left == 0 && look_ahead(schedule, s));
+    keep(s.ring, r);
+}
+
+// The bundle behind the one that is taken next takes its place.
+OJ_DEVICE void find_coming(const Schedule& schedule, Stream& s) {
+    Walk walk = s.takes;
+    const Bundle bundle = next_bundle(schedule, s.ring.bytes, walk);
+    keep(s.takes, walk);
+    keep(s.coming, bundle);
 }
 
 // ring_bytes (smallest_ring_bytes or more) of shared memory from ring_at on are all warps' rings.
 // Each warp has a Stream of its own.
 OJ_PHASE void open_stream(const Schedule& schedule, int ring_at, int ring_bytes, Stream& stream) {
     Stream s = {};
-    s.schedule = &schedule;
-    s.now = s.found = turn_at(s, 0);
-    s.to_find = s.found.units.first;
     s.ring.bytes = ring_bytes / block_warps / 16 * 16;
     s.ring.at = ring_at + warp_index() * s.ring.bytes;
     s.ring.next_at = static_cast<int>(reinterpret_cast<uint8_t*>(&stream.next) - shared_memory());
+    s.finds = s.takes = walk_of(schedule, 0);
     keep(stream, s);
-    Ring r = s.ring;
-    fill(stream, r);
-    keep(stream.ring, r);
+    find_coming(schedule, stream);
+    fill(schedule, stream);
 }
 
-OJ_DEVICE void next_turn(Stream& s) {
-    const int at = s.at + 1;
-    const Turn turn = at == s.found_at ? s.found : turn_at(s, at);
-    keep(s.at, at);
-    keep(s.now, turn);
-}
-
-// The next of this warp's units of the phase; false behind the last one of its last part.
-OJ_DEVICE bool take_units(Stream& s, const Phase& p, Bundle& bundle) {
-    UnitRange units = s.now.units;
-    while (same_unit(units.first, units.end)) {
-        if (s.now.what.units + 1 == p.units + n_parts(p)) return false;
-        next_turn(s);
-        units = s.now.units;
-    }
-    bundle = next_bundle(s.ring, s.now.what, p, units);
-    keep(s.now.units.first, units.first);
+// The next of this warp's bundles if it is one of the product's.
+OJ_DEVICE bool take_bundle(const Schedule& schedule, Stream& s, int product, Bundle& bundle) {
+    bundle = s.coming;
+    if (bundle.product != product) return false;
+    find_coming(schedule, s);
     return true;
-}
-
-// Behind a multiply phase: to the next one, with the ring as full as it gets. Nothing here depends
-// on other blocks, so it is done while they are waited for.
-OJ_PHASE void next_multiply(Stream& s) {
-    next_turn(s);
-    Ring r = s.ring;
-    fill(s, r);
-    keep(s.ring, r);
 }
 
 // Waits until at most `left` copies, between `fewest` and `most`, are under way: the instruction

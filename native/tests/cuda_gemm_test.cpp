@@ -180,8 +180,8 @@ struct StepKernel {
             Context mine = c;
             for (int m = 0; m < phase.n_matrices; ++m)
                 product_of(mine.scratch, phase.targets[m]).data = outputs[i][m];
-            phase_multiply(mine, stream, phase);
-            next_multiply(stream);
+            phase_multiply(mine, schedule, stream, phase);
+            fill(schedule, stream);
             meet(++meetings * grid.n_blocks);
         }
     }
@@ -231,15 +231,19 @@ public:
         }
         for (size_t i = 0; i < c.phases.size(); ++i)
             phases_.push_back(make_phase(i));
-        int16_t row = 0;
+        std::vector<const Phase*> products;
         for (int32_t i = 0; i < static_cast<int32_t>(phases_.size()); ++i) {
             sequence_.push_back({i, 0});
-            const std::vector<Unit> units = share_units(phases_[i], c.n_blocks);
-            first_units_.insert(first_units_.end(), units.begin(), units.end());
-            phases_[i].units = row;
-            for (int part = 0; part < n_parts(phases_[i]); ++part)
-                multiplies_.push_back({i, row++, static_cast<int16_t>(c.n_rows)});
+            phases_[i].product = i;
+            products.push_back(&phases_[i]);
+            // The first two are a run, the others one each.
+            const auto product = static_cast<int16_t>(i);
+            if (i != 1) runs_.push_back({product, product, c.n_rows});
+            ++runs_.back().end;
         }
+        const Shares shares = share_products(products, c.n_blocks);
+        bundles_.assign(shares.bundles.begin(), shares.bundles.end());
+        first_bundles_.assign(shares.first.begin(), shares.first.end());
     }
 
     void run_on_cpu(cpu::ThreadPool& pool) {
@@ -284,10 +288,13 @@ public:
                                 codes32.data(), scales32.data(), sums.data()};
         step.schedule = {phases_.data(),
                          sequence_.data(),
-                         multiplies_.data(),
-                         first_units_.data(),
+                         runs_.data(),
+                         bundles_.data(),
+                         first_bundles_.data(),
                          static_cast<int32_t>(sequence_.size()),
-                         static_cast<int32_t>(multiplies_.size())};
+                         static_cast<int32_t>(runs_.size()),
+                         static_cast<int32_t>(phases_.size()),
+                         -1};
         step.ring_bytes = case_.ring_bytes;
         step.arrived = arrived.data();
         Outputs outputs(phases_.size());
@@ -360,8 +367,9 @@ private:
     std::vector<std::vector<std::vector<float>>> expected_;
     SharedVector<Phase> phases_;
     SharedVector<SequenceEntry> sequence_;
-    SharedVector<Multiply> multiplies_;
-    SharedVector<Unit> first_units_;
+    SharedVector<ProductRun> runs_;
+    SharedVector<Bundle> bundles_;
+    SharedVector<int32_t> first_bundles_;
 };
 
 constexpr BlockType super_types[] = {BlockType::Q4_K, BlockType::Q5_K, BlockType::Q6_K,
