@@ -320,8 +320,8 @@ OJ_DEVICE void fold_piece(const Context& c, const Phase& p, const StepView& view
     int64_t row_head = static_cast<int64_t>(r) * c.dims.n_heads + head;
     float* totals = in_global(c.scratch.totals) + row_head * stride;
     const float* parts = in_global(c.scratch.partials) + row_head * view.wave_splits * stride;
-    float gate[lane_columns];
-    sum_segments<lane_columns>(c.scratch.qkv, r, (2 * head + 1) * dim + d, gate);
+    LaneColumns gate;
+    sum_segments<lane_columns>(c.scratch.qkv, r, (2 * head + 1) * dim + d, gate.v);
     int begin = p.wave * view.wave_splits, n = view.rows[r].position / kv_split + 1 - begin;
     bool is_last = n <= view.wave_splits;
     if (!is_last) n = view.wave_splits;
@@ -340,11 +340,11 @@ OJ_DEVICE void fold_piece(const Context& c, const Phase& p, const StepView& view
     }
     OJ_UNROLL(1)  // each column in turn at the front
     for (int i = 0; i < lane_columns; ++i) {
-        float result = total.out[0] / total.sum * sigmoid_f32(gate[0]);
+        float result = total.out[0] / total.sum * sigmoid_f32(gate.v[0]);
         OJ_UNROLL_ALL
         for (int k = 0; k + 1 < lane_columns; ++k)
-            gate[k] = gate[k + 1], total.out[k] = total.out[k + 1];
-        gate[lane_columns - 1] = result;
+            gate.v[k] = gate.v[k + 1], total.out[k] = total.out[k + 1];
+        gate.v[lane_columns - 1] = result;
     }
     write_input(c.scratch.input, p.forms, r, cols, first, gate);
 }

@@ -239,8 +239,8 @@ OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
     for (int i = 0; i < lane_columns; ++i)
         raw[i] = 0.0f + in.rows[0][i] + in.rows[1][i] + in.rows[2][i];
     if (row >= 0)
-        add_rest<lane_columns>(b.c.scratch.qkv, segments_at_once, item.first_row + row, of_layer,
-                               raw);
+        add_rest<lane_columns>(segments_of(b.c.scratch.qkv, item.first_row + row, of_layer),
+                               segments_at_once, raw);
     float* to = tokens_of(b, chunk)[at.row].vectors + DeltaShape<dim>::vector_index(at.channel);
     OJ_UNROLL_ALL
     for (int i = 0; i < lane_columns; ++i)
@@ -364,7 +364,7 @@ OJ_DEVICE void make_gate(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
     if (row >= 0) {
         const Product& gates = decays ? b.c.scratch.alpha : b.c.scratch.beta;
         gate = 0.0f + in.gate[0] + in.gate[1] + in.gate[2];
-        add_rest<1>(gates, segments_at_once, item.first_row + row, item.head, &gate);
+        add_rest<1>(segments_of(gates, item.first_row + row, item.head), segments_at_once, &gate);
         gate =
             decays ? exp_f32(in.gate_scale * softplus_f32(gate + in.gate_bias)) : sigmoid_f32(gate);
     }

@@ -53,24 +53,22 @@ OJ_DEVICE void join_row(const Context& c, const Phase& p, int r, int token, cons
     float* x = in_global(c.scratch.x) + static_cast<int64_t>(r) * n;
     for (int k = thread_index(); k < n; k += block_threads)
         x[k] = 0.0f;
-    const Input input = in_global(c.scratch.input);
-    const Forms forms = p.forms;
-    auto emit = [&](int first, int end, const float* v) {
-        write_input(input, forms, r, 2 * n, first, end, v);
+    auto emit = [&](int first, int end, const LaneColumns& x) {
+        write_input(c.scratch.input, p.forms, r, 2 * n, first, end, x);
     };
     if (before != nullptr) {
         norm_row(
             n, c.dims.rms_eps, p.weight2,
             [&](float* row) {
+                const uint32_t strips = strips_of(n);
                 RowPart part = {};
-                load_part(before, n, &part);
-                visit_strips(n, [&](int i, int k) { store_floats<4>(row + k, part.v[i]); });
+                load_part(before, strips, &part);
+                visit_strips(strips, [&](int i, int k) { store_floats<4>(row + k, part.v[i]); });
             },
-            [&](int first, const float* v) { emit(n + first, 2 * n, v); });
+            [&](int first, const LaneColumns& x) { emit(n + first, 2 * n, x); });
     } else {
-        const float zeros[lane_columns] = {};
         for (int k = begin; k < n; k += stride)
-            emit(n + k, 2 * n, zeros);
+            emit(n + k, 2 * n, {});
     }
     norm_row(
         n, c.dims.rms_eps, p.weight,
@@ -83,7 +81,7 @@ OJ_DEVICE void join_row(const Context& c, const Phase& p, int r, int token, cons
                     pieces[i - 1] = pieces[i];
             }
         },
-        [&](int first, const float* v) { emit(first, n, v); });
+        [&](int first, const LaneColumns& x) { emit(first, n, x); });
 }
 
 // n_embd is a multiple of 256 where the input is wanted in groups of 256: pieces of the two halves

@@ -192,12 +192,12 @@ struct StepKernel {
         int warp = grid.block * block_warps + warp_index();
         for (int at = warp; at < c.step.n_rows * groups; at += grid.n_blocks * block_warps) {
             int row = at / groups, first = at % groups * super_group;
-            float v[lane_columns];
+            LaneColumns x;
             for (int k = 0; k < lane_columns; ++k) {
                 int column = first + lane_index() * lane_columns + k;
-                v[k] = column < cols ? values[row * cols + column] : 1e9f;
+                x.v[k] = column < cols ? values[row * cols + column] : 1e9f;
             }
-            write_input(c.scratch.input, phase.forms, row, cols, first, v);
+            write_input(c.scratch.input, phase.forms, row, cols, first, x);
         }
     }
 
