@@ -65,17 +65,18 @@ struct DeltaShape {
     static_assert(sizeof(Shared) <= phase_shared_bytes);
     static constexpr int token_floats = sizeof(Token) / sizeof(float);
 
-    OJ_HD static int chain_index(int k) {
+    // Unsigned arithmetic is less code.
+    OJ_HD static uint32_t chain_index(uint32_t k) {
         return k % delta_chains * chain_stride + k / delta_chains;
     }
     // Where a channel of the part lies in Token.vectors.
-    OJ_HD static int vector_index(int channel) {
+    OJ_HD static uint32_t vector_index(uint32_t channel) {
         if (channel >= 2 * dim) return 2 * vector_stride + channel - 2 * dim;
         return channel / dim * vector_stride + chain_index(channel % dim);
     }
     // Which of the layer's channels it is.
-    OJ_HD static int layer_channel(const DeltaItem& item, int channel) {
-        return channel + item.to_layer[channel / dim];
+    OJ_HD static int layer_channel(const DeltaItem& item, uint32_t channel) {
+        return static_cast<int>(channel) + item.to_layer[channel / dim];
     }
 };
 
@@ -103,8 +104,9 @@ struct Place {
 template <int dim>
 OJ_DEVICE Place thread_place() {
     constexpr int threads = DeltaShape<dim>::row_threads;
-    const int thread = not_hoisted(thread_index());  // nor kept in registers
-    return {thread / threads, thread % threads * lane_columns};
+    const auto thread =
+        static_cast<uint32_t>(not_hoisted(thread_index()));  // nor kept in registers
+    return {static_cast<int>(thread / threads), static_cast<int>(thread % threads * lane_columns)};
 }
 
 // One DeltaNet layer for a block.
@@ -113,6 +115,7 @@ struct DeltaBlock {
     const Context& c;
     const DeltaParams& layer;
     typename DeltaShape<dim>::Shared& shared;
+    int warp;  // uniform_warp_index()
 };
 
 template <int dim>
@@ -122,17 +125,21 @@ OJ_DEVICE auto* tokens_of(const DeltaBlock<dim>& b, const DeltaChunk& chunk) {
 
 // A row of the draft records of the step before, of this step.
 template <int dim>
+OJ_DEVICE uint32_t record_floats(const DeltaBlock<dim>& b) {
+    return static_cast<uint32_t>(b.c.states.record_row_floats);
+}
+template <int dim>
 OJ_DEVICE const float* recorded_row(const DeltaBlock<dim>& b, const DeltaItem& item, int token) {
-    return in_global(item.recorded + token * b.c.states.record_row_floats);
+    return in_global(item.recorded) + static_cast<uint32_t>(token) * record_floats(b);
 }
 template <int dim>
 OJ_DEVICE float* draft_record(const DeltaBlock<dim>& b, const DeltaItem& item, int row) {
-    return in_global(item.drafts + (row - item.n_certain) * b.c.states.record_row_floats);
+    return in_global(item.drafts) + static_cast<uint32_t>(row - item.n_certain) * record_floats(b);
 }
 
 template <int dim>
-OJ_DEVICE bool has_state() {
-    return warp_index() < DeltaShape<dim>::columns / 8;
+OJ_DEVICE bool has_state(const DeltaBlock<dim>& b) {
+    return b.warp < DeltaShape<dim>::columns / 8;
 }
 
 // A thread's first number of the state; the others lie delta_chains rows apart.
@@ -140,15 +147,6 @@ template <int dim>
 OJ_DEVICE float* thread_state(const DeltaItem& item) {
     const int chain = lane_index() / 8, local = warp_index() * 8 + lane_index() % 8;
     return in_global(item.state) + chain * dim + local;
-}
-
-// Up to segments_at_once pieces that lie `step` apart.
-struct Parts {
-    const float* from;
-    int step, n;
-};
-OJ_DEVICE Parts parts_of(const Product& product, int r) {
-    return {product.at(0, r), max_step_rows * product.rows, product.n_segments};
 }
 
 // Rows of a chunk.
@@ -159,15 +157,14 @@ OJ_DEVICE void load_rows(const DeltaBlock<dim>& b, const DeltaChunk& chunk, Delt
     const int of_layer = DeltaShape<dim>::layer_channel(item, at.channel);
     if (at.row < chunk.n) {
         const int token = chunk.first + at.row;
-        Parts row = {recorded_row(b, item, token), 0, 1};
-        if (token >= item.fold) row = parts_of(b.c.scratch.qkv, item.first_row + token - item.fold);
-        const float* from = in_global(row.from + of_layer);
+        Segments from = {recorded_row(b, item, token), static_cast<uint32_t>(of_layer), 0, 1};
+        if (token >= item.fold)
+            from = segments_of(b.c.scratch.qkv, item.first_row + token - item.fold, of_layer);
         OJ_UNROLL_ALL
         for (int s = 0; s < segments_at_once; ++s) {
             for (int i = 0; i < lane_columns; ++i)
                 in.rows[s][i] = 0.0f;
-            if (s < row.n)
-                load_floats<lane_columns>(from + static_cast<int64_t>(s) * row.step, in.rows[s]);
+            if (s < from.n) load_segment<lane_columns>(from, s, in.rows[s]);
         }
     }
 }
@@ -199,8 +196,9 @@ OJ_DEVICE void load_conv(const DeltaBlock<dim>& b, const DeltaItem& item, ConvLa
 }
 
 // The last two warps have the fewest values to mix: a lane makes its token's decay (0), beta (1).
-OJ_DEVICE int gate_of_warp() {
-    return warp_index() - (block_warps - 2);
+template <int dim>
+OJ_DEVICE int gate_of_warp(const DeltaBlock<dim>& b) {
+    return b.warp - (block_warps - 2);
 }
 
 // What a lane needs for its token's gate.
@@ -208,17 +206,20 @@ template <int dim>
 OJ_DEVICE void load_gates(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs& in) {
     const Dims& d = b.c.dims;
     const DeltaItem item = b.shared.items[chunk.item];
-    const int which = gate_of_warp(), token = chunk.first + lane_index();
+    const int which = gate_of_warp(b), token = chunk.first + lane_index();
     if (which < 0 || lane_index() >= chunk.n) return;
-    Parts parts = {recorded_row(b, item, token) + d.conv_channels() + which * d.n_v_heads, 0, 1};
+    Segments from = {recorded_row(b, item, token),
+                     static_cast<uint32_t>(d.conv_channels() + which * d.n_v_heads + item.head), 0,
+                     1};
     if (token >= item.fold) {
-        parts = parts_of(which == 0 ? b.c.scratch.alpha : b.c.scratch.beta,
-                         item.first_row + token - item.fold);
+        from = segments_of(which == 0 ? b.c.scratch.alpha : b.c.scratch.beta,
+                           item.first_row + token - item.fold, item.head);
     }
-    const float* from = in_global(parts.from + item.head);
     OJ_UNROLL_ALL
-    for (int s = 0; s < segments_at_once; ++s)
-        in.gate[s] = s < parts.n ? from[static_cast<int64_t>(s) * parts.step] : 0.0f;
+    for (int s = 0; s < segments_at_once; ++s) {
+        in.gate[s] = 0.0f;
+        if (s < from.n) load_segment<1>(from, s, &in.gate[s]);
+    }
     in.gate_scale = in_global(b.layer.a)[item.head];
     in.gate_bias = in_global(b.layer.dt)[item.head];
 }
@@ -242,10 +243,12 @@ OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
         add_rest<lane_columns>(segments_of(b.c.scratch.qkv, item.first_row + row, of_layer),
                                segments_at_once, raw);
     float* to = tokens_of(b, chunk)[at.row].vectors + DeltaShape<dim>::vector_index(at.channel);
+    const bool is_value = at.channel >= 2 * dim;
+    const int stride = is_value ? 1 : DeltaShape<dim>::chain_stride, four_on = is_value ? 4 : 1;
     OJ_UNROLL_ALL
     for (int i = 0; i < lane_columns; ++i)
-        to[at.channel < 2 * dim ? DeltaShape<dim>::chain_index(i) : i] = raw[i];
-    if (row >= item.n_certain && (at.channel >= 2 * dim || item.writes_keys != 0))
+        to[i % delta_chains * stride + i / delta_chains * four_on] = raw[i];
+    if (row >= item.n_certain && (is_value || item.writes_keys != 0))
         store_floats<lane_columns>(draft_record(b, item, row) + of_layer, raw);
 }
 
@@ -253,16 +256,18 @@ OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
 OJ_DEVICE void mix_pair(ConvLane& lane, int taps, float (&values)[2]) {
     const float raw[past_taps + 2] = {lane.before[0], lane.before[1], lane.before[2], values[0],
                                       values[1]};
+    float sums[2] = {};
     OJ_UNROLL_ALL
-    for (int i = 0; i < 2; ++i) {
-        float sum = 0.0f;
+    for (int t = max_taps - 1; t >= 0; --t) {  // begins anew with the oldest row
         OJ_UNROLL_ALL
-        for (int t = max_taps - 1; t >= 0; --t) {  // begins anew with the oldest row
+        for (int i = 0; i < 2; ++i) {
             const float value = raw[i + past_taps - t];
-            sum = t >= taps - 1 ? lane.weights[t] * value : fmaf(lane.weights[t], value, sum);
+            sums[i] =
+                t >= taps - 1 ? lane.weights[t] * value : fmaf(lane.weights[t], value, sums[i]);
         }
-        values[i] = silu_f32(sum);
     }
+    const FloatPair mixed = silu_pair({sums[0], sums[1]});
+    values[0] = mixed.a, values[1] = mixed.b;
     for (int t = 0; t < past_taps; ++t)
         lane.before[t] = raw[t + 2];
 }
@@ -330,7 +335,7 @@ OJ_DEVICE void norm_vector(const DeltaBlock<dim>& b, const DeltaChunk& chunk, in
         squares = fmaf(v[j], v[j], squares);
     }
     const float scale = which == 0 ? 1.0f / sqrtf(static_cast<float>(dim)) : 1.0f;
-    const float factor = inverse_sqrt(warp_sum(squares) + b.c.dims.rms_eps) * scale;
+    const float factor = norm_factor(warp_sum(squares) + b.c.dims.rms_eps) * scale;
     OJ_UNROLL_ALL
     for (int j = 0; j < Shape::head_terms; ++j)
         at[Shape::chain_index(j * warp_lanes)] = v[j] * factor;
@@ -350,8 +355,8 @@ OJ_DEVICE void finish_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk, 
     for (int t = 0; goes_on && last.row + 2 == delta_tokens && t < past_taps; ++t)
         b.shared.past[t][last.channel - 2 * dim] = pair.before[t];
     OJ_UNROLL(1)
-    for (int i = warp_index() / 2; i < chunk.n; i += block_warps / 2)
-        norm_vector(b, chunk, i, warp_index() % 2);
+    for (int i = b.warp / 2; i < chunk.n; i += block_warps / 2)
+        norm_vector(b, chunk, i, b.warp % 2);
 }
 
 // Decay or beta of a lane's token.
@@ -359,14 +364,19 @@ template <int dim>
 OJ_DEVICE void make_gate(const DeltaBlock<dim>& b, const DeltaChunk& chunk, const DeltaInputs& in) {
     const DeltaItem item = b.shared.items[chunk.item];
     const int lane = lane_index(), row = chunk.first + lane - item.fold;
-    const bool decays = gate_of_warp() == 0;
+    const bool decays = gate_of_warp(b) == 0;
     float gate = in.gate[0];
     if (row >= 0) {
         const Product& gates = decays ? b.c.scratch.alpha : b.c.scratch.beta;
         gate = 0.0f + in.gate[0] + in.gate[1] + in.gate[2];
         add_rest<1>(segments_of(gates, item.first_row + row, item.head), segments_at_once, &gate);
-        gate =
-            decays ? exp_f32(in.gate_scale * softplus_f32(gate + in.gate_bias)) : sigmoid_f32(gate);
+        // exp(scale * softplus(gate + bias)), or sigmoid(gate)
+        const float x = decays ? gate + in.gate_bias : -gate, e = exp_value(x);
+        if (decays) {
+            gate = exp_value(in.gate_scale * (x > 20.0f ? x : log1p_f32(e)));
+        } else {
+            gate = 1.0f / (1.0f + e);
+        }
     }
     auto& token = tokens_of(b, chunk)[lane];
     (decays ? token.decay : token.beta) = gate;
@@ -412,8 +422,9 @@ OJ_DEVICE float delta_token(float (&state)[terms], const float* query, const flo
 }
 
 template <int dim>
-OJ_DEVICE void load_state(const DeltaItem& item, float (&state)[DeltaShape<dim>::terms]) {
-    if (!has_state<dim>()) return;
+OJ_DEVICE void load_state(const DeltaBlock<dim>& b, const DeltaItem& item,
+                          float (&state)[DeltaShape<dim>::terms]) {
+    if (!has_state(b)) return;
     const float* from = thread_state<dim>(item);
     OJ_UNROLL_ALL
     for (int k = 0; k < DeltaShape<dim>::terms; ++k)
@@ -456,7 +467,7 @@ OJ_DEVICE void run_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk,
                                               token.vectors[2 * Shape::vector_stride + local],
                                               token.decay, token.beta);
         if (row >= 0 && chain == 0)
-            core[static_cast<int64_t>(item.first_row + row) * columns] = out;
+            core[static_cast<uint32_t>((item.first_row + row) * columns)] = out;
         if (chunk.first + i + 1 != kept) continue;
         OJ_UNROLL_ALL
         for (int k = 0; k < Shape::terms; ++k)
@@ -490,16 +501,15 @@ OJ_DEVICE void work_on_items(const DeltaBlock<dim>& b, int n_items) {
     float state[DeltaShape<dim>::terms];
     DeltaChunk now = {-1, 0, 0, 0}, next = now, coming = now;
     for (;;) {
-        const int runs = now.n == 0 || warp_index() < block_warps / 2 ? 0 : 1;  // in this turn
+        const int runs = now.n == 0 || b.warp < block_warps / 2 ? 0 : 1;  // in this turn
         OJ_UNROLL(1)
         for (int turn = 0; turn < 2; ++turn) {
             if (turn == runs) {
-                if (now.n > 0 && has_state<dim>()) run_tokens(b, now, state);
-                if (next.n > 0 && next.first == 0)
-                    load_state<dim>(b.shared.items[next.item], state);
+                if (now.n > 0 && has_state(b)) run_tokens(b, now, state);
+                if (next.n > 0 && next.first == 0) load_state(b, b.shared.items[next.item], state);
             } else if (next.n > 0) {
                 convolve(b, next, lanes, pair);
-                if (gate_of_warp() >= 0 && lane_index() < next.n) make_gate(b, next, in);
+                if (gate_of_warp(b) >= 0 && lane_index() < next.n) make_gate(b, next, in);
             }
         }
         if (next.item == n_items) return;
@@ -525,7 +535,7 @@ OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
     using Shape = DeltaShape<dim>;
     const int per_run = c.dims.n_v_heads * Shape::parts, items = delta_core_items(c.dims, c.step);
     auto& shared = *in_shared(reinterpret_cast<typename Shape::Shared*>(grid.shared));
-    const DeltaBlock<dim> block = {c, p.delta, shared};
+    const DeltaBlock<dim> block = {c, p.delta, shared, uniform_warp_index()};
     OJ_UNROLL(1)
     for (int first = grid.block; first < items; first += delta_batch * grid.n_blocks) {
         int n = 0;  // of this batch; divisions would be more code
@@ -539,7 +549,7 @@ OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
             for (; of_run >= per_run; of_run -= per_run)
                 ++at;
             const Run& run = *at;
-            const int head = of_run / Shape::parts, part = of_run % Shape::parts;
+            const int head = quotient(of_run, Shape::parts), part = of_run - head * Shape::parts;
             int k_head = head;
             OJ_UNROLL(1)
             while (k_head >= c.dims.n_k_heads)
@@ -547,19 +557,26 @@ OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
             const int keys = c.dims.k_channels(), of_key = k_head * dim;
             const int of_values = 2 * keys + head * dim + part * Shape::columns;
             const int layer = p.delta.state_layer;
-            shared.items[thread_index()] = {
-                c.states.head(run.slot, layer, head) + part * Shape::columns,
-                c.states.conv(run.slot, layer),
-                c.states.record(run.slot, run.record_from, layer, 0),
-                c.states.record(run.slot, run.record_to, layer, 0),
-                run.first_row,
-                run.n_rows,
-                run.n_certain,
-                run.fold,
-                head,
-                part,
-                part == 0 && head == k_head,
-                {of_key, keys + of_key - dim, of_values - 2 * dim}};
+            // Inside a slot 32 bits are enough, and less code.
+            float* past = c.states.conv(run.slot, layer);
+            const auto to_state =
+                static_cast<uint32_t>(c.states.conv_floats) +
+                static_cast<uint32_t>(head) * static_cast<uint32_t>(c.states.head_floats) +
+                static_cast<uint32_t>(part * Shape::columns);
+            float* records = c.states.record(run.slot, 0, layer, 0);
+            const int64_t buffer = c.states.record_floats;
+            shared.items[thread_index()] = {past + to_state,
+                                            past,
+                                            records + (run.record_from != 0 ? buffer : 0),
+                                            records + (run.record_to != 0 ? buffer : 0),
+                                            run.first_row,
+                                            run.n_rows,
+                                            run.n_certain,
+                                            run.fold,
+                                            head,
+                                            part,
+                                            part == 0 && head == k_head,
+                                            {of_key, keys + of_key - dim, of_values - 2 * dim}};
         }
         block_sync();
         work_on_items(block, n);

@@ -234,7 +234,9 @@ inline int count_bits(uint32_t bits) {
 #else
 
 OJ_DEVICE int thread_index() {
-    return static_cast<int>(threadIdx.x);
+    const auto index = static_cast<int>(threadIdx.x);
+    __builtin_assume(index >= 0 && index < block_threads);  // arithmetic without signs is less code
+    return index;
 }
 OJ_DEVICE int block_index() {
     return static_cast<int>(blockIdx.x);
@@ -372,7 +374,8 @@ OJ_DEVICE int warp_index() {
 // By all lanes of the warp: the compiler knows that it is the same in all of them, and so what they
 // do alike. Loops over a warp's items are a third less code.
 OJ_DEVICE int uniform_warp_index() {
-    return shuffle(warp_index(), 0);
+    const auto warp = static_cast<uint32_t>(shuffle(warp_index(), 0));
+    return static_cast<int>(warp % block_warps);  // without a sign
 }
 
 // a / b of what is not negative: a third less code.

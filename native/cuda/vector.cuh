@@ -140,7 +140,25 @@ OJ_DEVICE float sum_row_squares(const float* row, int n) {
     return warp_sum(sum);
 }
 
-// inverse_sqrt() in a function of its own, as write_input() is.
+// SiLU of two values; a function of its own for the same reason as write_input().
+struct FloatPair {
+    float a, b;
+};
+OJ_PHASE FloatPair silu_pair(FloatPair x) {
+    return {silu_f32(x.a), silu_f32(x.b)};
+}
+OJ_DEVICE void silu_columns(LaneColumns& x) {
+    OJ_UNROLL_ALL
+    for (int i = 0; i < lane_columns; i += 2) {
+        const FloatPair pair = silu_pair({x.v[i], x.v[i + 1]});
+        x.v[i] = pair.a, x.v[i + 1] = pair.b;
+    }
+}
+
+// exp_f32() and inverse_sqrt(), the same way.
+OJ_PHASE float exp_value(float x) {
+    return exp_f32(x);
+}
 OJ_PHASE float norm_factor(float x) {
     return inverse_sqrt(x);
 }
@@ -367,21 +385,6 @@ OJ_PHASE void phase_head_input(const Context& c, const Grid& grid, const Phase& 
     for (int r = grid.block; r < c.step.n_rows; r += grid.n_blocks) {
         float* hidden = c.scratch.hidden + static_cast<int64_t>(r) * c.dims.n_embd;
         norm_hidden(c, p, r, hidden, c.step.rows[r].logits_row);
-    }
-}
-
-// SiLU of two values; a function of its own for the same reason as write_input().
-struct FloatPair {
-    float a, b;
-};
-OJ_PHASE FloatPair silu_pair(FloatPair x) {
-    return {silu_f32(x.a), silu_f32(x.b)};
-}
-OJ_DEVICE void silu_columns(LaneColumns& x) {
-    OJ_UNROLL_ALL
-    for (int i = 0; i < lane_columns; i += 2) {
-        const FloatPair pair = silu_pair({x.v[i], x.v[i + 1]});
-        x.v[i] = pair.a, x.v[i + 1] = pair.b;
     }
 }
 
