@@ -260,103 +260,134 @@ struct SplitTotal {
 
 constexpr int splits_at_once = 4;  // whose loads are under way together
 
-// Folds splits [first, first + n) of the lane's head into `total`, a batch of as many as the head
-// has lanes at a time, which find their weights together: maxima are a scan. `parts` is the first
-// split's partial result, `d` the lane's first column of the head.
-OJ_DEVICE void fold_splits(const float* parts, int dim, int first, int n, int d,
-                           SplitTotal* total) {
-    int stride = dim + 2, lanes = dim / lane_columns;  // of a head
-    int lane = lane_index() % lanes, first_lane = lane_index() - lane;
-    for (int begin = 0; begin < n; begin += lanes) {
-        int count = n - begin < lanes ? n - begin : lanes;
-        const float* from = parts + static_cast<int64_t>(begin) * stride;
-        float mine = -INFINITY, sum = 0.0f;
-        if (lane < count) {
-            Words2 words = load8(from + lane * stride);
-            mine = bits_to_float(words.x), sum = bits_to_float(words.y);
-        }
-        bool fresh = first + begin == 0;
-        float largest = !fresh && total->largest > mine ? total->largest : mine;
+// What of a row's head its splits of a wave have left, for one lane.
+struct HeadParts {
+    const float* first;  // split's
+    int splits, stride;  // of the wave; from one to the next
+    int d;               // the lane's first column of the head
+
+    // What begins at `offset` of a split, of the last one where there are not so many.
+    OJ_HD const float* at(int split, int offset) const {
+        const int from = (split < splits ? split : splits - 1) * stride;
+        return first + static_cast<uint32_t>(from + offset);
+    }
+};
+
+// The lane's outputs of `splits_at_once` splits.
+OJ_DEVICE void load_splits(const HeadParts& parts, int split,
+                           float (&out)[splits_at_once][lane_columns]) {
+    OJ_UNROLL_ALL
+    for (int i = 0; i < splits_at_once; ++i)
+        load_pairs<lane_columns>(parts.at(split + i, 2 + parts.d), out[i]);
+}
+
+// Folds the first n of the splits into `total`, which is of the waves before if there are any, a
+// batch of as many as the head has lanes at a time, which find their weights together: maxima are a
+// scan. The next splits are on their way while others are added, the first ones while `n` is: no
+// branch asks for it before.
+OJ_DEVICE void fold_splits(const HeadParts& parts, int n, bool continues, SplitTotal* total) {
+    const int lanes = quotient(parts.stride - 2, lane_columns);  // of a head: a power of two
+    const int lane = lane_index() & (lanes - 1), first_lane = lane_index() - lane;
+    int begin = 0;
+    OJ_UNROLL(1)
+    do {
+        const bool fresh = begin == 0 && !continues;
+        const Words2 mine = load8(parts.at(begin + lane, 0));
+        if (fresh) load_pairs<lane_columns>(parts.at(0, 2 + parts.d), total->out);
+        int s = begin + (fresh ? 1 : 0);
+        float out[splits_at_once][lane_columns];
+        load_splits(parts, s, out);
+        const int end = n - begin < lanes ? n : begin + lanes;
+        const float score = begin + lane < end ? bits_to_float(mine.x) : -INFINITY;
+        float largest = !fresh && total->largest > score ? total->largest : score;
+        OJ_UNROLL(1)
         for (int width = 1; width < lanes; width *= 2) {
             float other = shuffle_up(largest, width);
             largest = lane >= width && other > largest ? other : largest;
         }
         float before = shuffle_up(largest, 1);
         if (lane == 0) before = total->largest;
-        float keep = exp_f32(before - largest), add = exp_f32(mine - largest);
-        sum = sum * add;
-        if (fresh) {
-            load_pairs<lane_columns>(from + 2 + d, total->out);
-            total->sum = shuffle(sum, first_lane);
-        }
+        const float keep = exp_value(before - largest), add = exp_value(score - largest);
+        const float sum = (begin + lane < end ? bits_to_float(mine.y) : 0.0f) * add;
+        if (fresh) total->sum = shuffle(sum, first_lane);
         OJ_UNROLL(1)
-        for (int s = fresh ? 1 : 0; s < count; s += splits_at_once) {
-            float out[splits_at_once][lane_columns];
-            for (int i = 0; i < splits_at_once; ++i) {
-                int at = s + i < count ? s + i : s;
-                load_pairs<lane_columns>(from + at * stride + 2 + d, out[i]);
-            }
+        do {
             OJ_UNROLL_ALL
             for (int i = 0; i < splits_at_once; ++i) {
-                if (s + i >= count) break;
-                int source = first_lane + s + i;
-                float keep_s = shuffle(keep, source), add_s = shuffle(add, source);
-                total->sum = fmaf(total->sum, keep_s, shuffle(sum, source));
-                for (int j = 0; j < lane_columns; ++j)
-                    total->out[j] = fmaf(total->out[j], keep_s, out[i][j] * add_s);
+                const int source = first_lane + s + i - begin;
+                const float keep_s = shuffle(keep, source), add_s = shuffle(add, source);
+                const float sum_s = shuffle(sum, source);
+                const bool is_there = s + i < end;
+                total->sum = is_there ? fmaf(total->sum, keep_s, sum_s) : total->sum;
+                for (int j = 0; j < lane_columns; ++j) {
+                    const float out_j = fmaf(total->out[j], keep_s, out[i][j] * add_s);
+                    total->out[j] = is_there ? out_j : total->out[j];
+                }
             }
-        }
-        total->largest = shuffle(largest, first_lane + count - 1);
-    }
+            s += splits_at_once;
+            load_splits(parts, s, out);  // a condition would be a second copy of the loop
+        } while (s < end);
+        total->largest = shuffle(largest, first_lane + end - begin - 1);
+        begin += lanes;
+    } while (begin < n);
 }
 
-// Columns [first, first + 256) of a row's result by a warp, neighbouring ones a lane.
+// Columns [first, first + 256) of a row's result by a warp, neighbouring ones a lane. A row's input
+// is written in the wave of its last split.
 OJ_DEVICE void fold_piece(const Context& c, const Phase& p, const StepView& view, int r,
                           int first) {
+    const int position = in_global(view.rows)[r].position;
     int dim = c.dims.head_dim, cols = c.dims.q_rows(), stride = dim + 2;
     int column = first + lane_index() * lane_columns;
     bool valid = column < cols;
     int head = valid ? quotient(column, dim) : 0, d = valid ? column - head * dim : 0;
-    int64_t row_head = static_cast<int64_t>(r) * c.dims.n_heads + head;
-    float* totals = in_global(c.scratch.totals) + row_head * stride;
-    const float* parts = in_global(c.scratch.partials) + row_head * view.wave_splits * stride;
-    LaneColumns gate;
-    sum_segments<lane_columns>(c.scratch.qkv, r, (2 * head + 1) * dim + d, gate.v);
-    int begin = p.wave * view.wave_splits, n = view.rows[r].position / kv_split + 1 - begin;
-    bool is_last = n <= view.wave_splits;
-    if (!is_last) n = view.wave_splits;
+    const Segments gates = segments_of(c.scratch.qkv, r, (2 * head + 1) * dim + d);
+    float gate_parts[segments_at_once][lane_columns];
+    load_segments<lane_columns>(gates, 0, gate_parts);
+    const int row_head = r * c.dims.n_heads + head, splits = view.wave_splits;
+    float* totals = in_global(c.scratch.totals) + static_cast<uint32_t>(row_head * stride);
+    const HeadParts parts = {
+        in_global(c.scratch.partials) + static_cast<int64_t>(row_head) * (splits * stride), splits,
+        stride, d};
     SplitTotal total = {-INFINITY, 0.0f, {}};
-    if (begin > 0) {
+    if (p.wave > 0) {
         total.largest = totals[0], total.sum = totals[1];
         load_pairs<lane_columns>(totals + 2 + d, total.out);
     }
-    fold_splits(parts, dim, begin, n, d, &total);
-    if (!is_last) {
+    // Splits from this wave's first one on; a draft pass's row may have no position.
+    const int n = position < 0 ? 0 : quotient(position, kv_split) + 1 - p.wave * splits;
+    fold_splits(parts, n < splits ? n : splits, p.wave > 0, &total);
+    if (n <= 0) return;
+    if (n > splits) {
         warp_sync();  // the head's lanes have read what they continue
         if (valid && d == 0) totals[0] = total.largest, totals[1] = total.sum;
         for (int i = 0; valid && i < lane_columns; ++i)
             totals[2 + d + i] = total.out[i];
         return;
     }
-    OJ_UNROLL(1)  // each column in turn at the front
-    for (int i = 0; i < lane_columns; ++i) {
-        float result = total.out[0] / total.sum * sigmoid_f32(gate.v[0]);
+    LaneColumns gate = {};
+    add_segments<lane_columns>(gates, 0, gate_parts, gate.v);
+    add_rest<lane_columns>(gates, segments_at_once, gate.v);
+    OJ_UNROLL(1)  // each two columns in turn at the front
+    for (int i = 0; i < lane_columns; i += 2) {
+        float results[2];
         OJ_UNROLL_ALL
-        for (int k = 0; k + 1 < lane_columns; ++k)
-            gate.v[k] = gate.v[k + 1], total.out[k] = total.out[k + 1];
-        gate.v[lane_columns - 1] = result;
+        for (int k = 0; k < 2; ++k)
+            results[k] = total.out[k] / total.sum * sigmoid_f32(gate.v[k]);
+        OJ_UNROLL_ALL
+        for (int k = 0; k + 2 < lane_columns; ++k)
+            gate.v[k] = gate.v[k + 2], total.out[k] = total.out[k + 2];
+        gate.v[lane_columns - 2] = results[0], gate.v[lane_columns - 1] = results[1];
     }
     write_input(c.scratch.input, p.forms, r, cols, first, gate);
 }
 
-// A row's input is written in the wave of its last split.
 OJ_PHASE void phase_attn_fold(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
     int pieces = pieces_of_row(c.dims.q_rows()), items = view.n_rows * pieces;
     OJ_UNROLL(1)
     for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
-        int r = quotient(item, pieces), position = view.rows[r].position;
-        if (position < 0 || position / kv_split < p.wave * view.wave_splits) continue;
+        int r = quotient(item, pieces);
         fold_piece(c, p, view, r, (item - r * pieces) * piece_columns);
     }
 }
