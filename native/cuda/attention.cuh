@@ -15,15 +15,15 @@ struct HeadFactors {
 };
 
 OJ_DEVICE const float* rotation_of(const Context& c, int r) {
-    return c.scratch.rotation + static_cast<int64_t>(r) * c.dims.rope_dim;
+    return c.scratch.rotation + static_cast<uint32_t>(r * c.dims.rope_dim);
 }
 
 OJ_DEVICE void load_factors(const Context& c, const float* weight, int r, HeadFactors* factors) {
     int lane = lane_index(), half = c.dims.rope_dim / 2, d = lane * lane_columns;
-    if (d < c.dims.head_dim) load_floats<lane_columns>(weight + d, factors->weight);
+    if (d < c.dims.head_dim) load_floats<lane_columns>(in_global(weight) + d, factors->weight);
     if (lane < half) {
-        factors->cosine = rotation_of(c, r)[lane];
-        factors->sine = rotation_of(c, r)[half + lane];
+        factors->cosine = in_global(rotation_of(c, r))[lane];
+        factors->sine = in_global(rotation_of(c, r))[half + lane];
     }
 }
 
@@ -37,10 +37,15 @@ OJ_DEVICE void norm_and_rotate(const Context& c, HeadFactors& factors, int r,
     warp_sync();
     float squares = 0.0f;
     OJ_UNROLL(1)
-    for (int k = lane; k < dim; k += warp_lanes)
-        squares = fmaf(head[k], head[k], squares);
+    for (int k = lane; k < dim; k += 2 * warp_lanes) {
+        const float first = head[k], second = head[k + warp_lanes];
+        squares = fmaf(first, first, squares);
+        squares = fmaf(second, second, squares);
+    }
     squares = warp_sum(squares);
-    float scale = inverse_sqrt(squares / static_cast<float>(dim) + c.dims.rms_eps);
+    // Divided by 64, 128 or 256: exact.
+    const float term = dim == 256 ? 1.0f / 256.0f : dim == 128 ? 1.0f / 128.0f : 1.0f / 64.0f;
+    const float scale = norm_factor(squares * term + c.dims.rms_eps);
     for (int i = 0; i < lane_columns; ++i)
         x[i] = x[i] * scale * factors.weight[i];
     warp_sync();
@@ -62,14 +67,14 @@ OJ_DEVICE void norm_and_rotate(const Context& c, HeadFactors& factors, int r,
 // Four lanes have a group of kv_group columns.
 constexpr int group_lanes = kv_group / lane_columns;
 
-OJ_DEVICE void store_query(const Context& c, const Run& run, int r, int head,
+OJ_DEVICE void store_query(const Context& c, int first_row, int r, int head,
                            float (&x)[lane_columns]) {
     int dim = c.dims.head_dim, d = not_hoisted(lane_index() * lane_columns);
     // 1 / sqrt(dim), no code
     float scale = dim == 64    ? 1.0f / sqrtf(64.0f)
                   : dim == 128 ? 1.0f / sqrtf(128.0f)
                                : 1.0f / sqrtf(256.0f);
-    int64_t at = (static_cast<int64_t>(r) * c.dims.n_heads + head) * dim + d;
+    const auto at = static_cast<uint32_t>((r * c.dims.n_heads + head) * dim + d);
     for (int i = 0; i < lane_columns; ++i)
         x[i] = x[i] * scale;
     if (c.kv.codec != OJ_KV_Q8_0) {
@@ -77,27 +82,30 @@ OJ_DEVICE void store_query(const Context& c, const Run& run, int r, int head,
         return;
     }
     int per_kv = quotient(c.dims.n_heads, c.dims.n_kv_heads), kv_head = quotient(head, per_kv);
-    int in_group = (r - run.first_row) % group_rows;
+    int in_group = static_cast<int>(static_cast<uint32_t>(r - first_row) % group_rows);
     int column = in_group * per_kv + head - kv_head * per_kv;
     int8_t* codes = in_global(c.scratch.query_codes) +
-                    query_group_at(c.dims, r - in_group, kv_head, column / column_rows);
+                    query_group_at(c.dims, r - in_group, kv_head, quotient(column, column_rows));
     int largest = largest_magnitude(x);
     for (int width = 1; width < group_lanes; width *= 2) {
         int other = shuffle_xor(largest, width);
         largest = other > largest ? other : largest;
     }
-    float magnitude = bits_to_float(static_cast<uint32_t>(largest));
-    float factor = quantize16_factor(magnitude);
+    // The factor in even lanes, the scale in odd ones: one division for both.
+    const float magnitude = bits_to_float(static_cast<uint32_t>(largest));
+    const bool is_scale = lane_index() % 2 != 0;
+    float both = (is_scale ? magnitude : largest_code16) / (is_scale ? largest_code16 : magnitude);
+    if (!(magnitude > 1e-30f)) both = 0.0f;
+    const float factor = shuffle(both, lane_index() & ~1);
     if (d >= dim) return;
-    codes += query_code_at(column % column_rows, d);
+    codes += query_code_at(column & (column_rows - 1), d);
     for (int i = 0; i < lane_columns; i += 4) {  // four columns on is the next lane of an operand
         uint32_t high, low;
         quantize_codes16(x + i, factor, &high, &low);
         *reinterpret_cast<uint32_t*>(codes + 4 * i) = high;
         *reinterpret_cast<uint32_t*>(codes + 4 * i + query_low) = low;
     }
-    if (lane_index() % group_lanes == 0)
-        c.scratch.query_scales[at / kv_group] = quantize16_scale(magnitude);
+    if (lane_index() % group_lanes == 1) in_global(c.scratch.query_scales)[at / kv_group] = both;
 }
 
 // One head of a row into its page.
@@ -107,8 +115,13 @@ OJ_DEVICE void store_kv(const Context& c, bool is_key, uint8_t* block, int posit
     if (c.kv.codec != OJ_KV_Q8_0) {
         auto* halves = reinterpret_cast<uint16_t*>(block);
         halves += is_key ? d * kv_page + position : position * dim + d;
-        for (int i = 0; d < dim && i < lane_columns; ++i)
-            halves[is_key ? i * kv_page : i] = kv_half(x[i]);
+        OJ_UNROLL(1)  // each column in turn at the front
+        for (int i = 0; d < dim && i < lane_columns; ++i) {
+            halves[is_key ? i * kv_page : i] = kv_half(x[0]);
+            OJ_UNROLL_ALL
+            for (int j = 1; j < lane_columns; ++j)
+                x[j - 1] = x[j];
+        }
         return;
     }
     float largest = 0.0f;
@@ -142,7 +155,8 @@ OJ_DEVICE void store_kv(const Context& c, bool is_key, uint8_t* block, int posit
 // One query head (head < n_queries), or the keys or values of one KV head, of a row by one warp.
 OJ_DEVICE void prepare_head(const Context& c, const Phase& p, const StepView& view, int r, int head,
                             int n_queries, float* shared) {
-    const Row row = view.rows[r];
+    const Row& row = in_global(view.rows)[r];
+    const int position = row.position, run_index = row.run;
     int dim = c.dims.head_dim, d = lane_index() * lane_columns, n_kv = c.dims.n_kv_heads;
     bool is_query = head < n_queries, is_key = !is_query && head - n_queries < n_kv;
     int kv_head = is_query || is_key ? head - n_queries : head - n_queries - n_kv;
@@ -150,17 +164,23 @@ OJ_DEVICE void prepare_head(const Context& c, const Phase& p, const StepView& vi
     HeadFactors factors = {};
     if (is_query || is_key)
         load_factors(c, is_query ? p.attention.q_norm : p.attention.k_norm, r, &factors);
-    float x[lane_columns] = {};
-    if (d < dim)
-        sum_segments<lane_columns>(product, r, (is_query ? 2 * head : kv_head) * dim + d, x);
-    if (row.position < 0) return;
-    const Run& run = view.runs[row.run];
+    const int o = (is_query ? 2 * head : kv_head) * dim + (d < dim ? d : 0);
+    const Segments segments = segments_of(product, r, o);
+    float parts[segments_at_once][lane_columns], x[lane_columns] = {};
+    load_segments<lane_columns>(segments, 0, parts);
+    // Comes while a query or key is normed. A draft pass's row without a position stores nothing,
+    // but that is asked for late: the loads are on their way by then.
+    const Run& run = in_global(view.runs)[run_index];
+    const int of_run = *(is_query ? &run.first_row : &run.first_page);
+    add_segments<lane_columns>(segments, 0, parts, x);
+    add_rest<lane_columns>(segments, segments_at_once, x);
     if (is_query || is_key) norm_and_rotate(c, factors, r, x, shared);
-    if (is_query) return store_query(c, run, r, head, x);
-    int page = view.pages[run.first_page + row.position / kv_page];
+    if (position < 0) return;
+    if (is_query) return store_query(c, of_run, r, head, x);
+    const int page = in_global(view.pages)[of_run + quotient(position, kv_page)];
     uint8_t* block = is_key ? c.kv.keys(page, p.attention.kv_layer, kv_head)
                             : c.kv.values(page, p.attention.kv_layer, kv_head);
-    store_kv(c, is_key, block, row.position % kv_page, x);
+    store_kv(c, is_key, block, position & (kv_page - 1), x);
 }
 
 OJ_PHASE void phase_attn_prepare(const Context& c, const Grid& grid, const Phase& p) {
