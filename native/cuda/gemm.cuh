@@ -128,6 +128,12 @@ OJ_DEVICE HeaderRow load_header(const uint8_t* header) {
     return row;
 }
 
+template <int groups>
+struct BlockScales {
+    Words2 scales[groups];   // of result_row(j, 0) and (j, 1)
+    Words4 sums[groups][2];  // [j][k] of result_row(j, k); of types with minima
+};
+
 // Input of a block of 256 columns for `groups` column groups: a lane's registers. Codes are loaded
 // some chunks before they are multiplied, because L1 may not have them: as many as there are
 // registers for, which is a whole block with its scales and sums for two groups. Scales and sums of
@@ -137,8 +143,7 @@ struct BlockInput {
     static constexpr bool block_ahead = groups <= 2, scales_first = groups == 3;
     static constexpr int ahead = block_ahead ? block_steps / 2 : scales_first ? 2 : 1;
     Words4 codes[ahead][groups];
-    Words4 sums[groups][2];  // [j][k] of result_row(j, k); of types with minima
-    Words2 scales[groups];   // of result_row(j, 0) and (j, 1)
+    BlockScales<groups> scales;
 };
 
 // Codes of a chunk's column groups; `from` are the lane's of the first one.
@@ -151,17 +156,17 @@ OJ_DEVICE void load_chunk(const int8_t* from, int c, BlockInput<type, groups>& i
 
 template <BlockType type, int groups>
 OJ_DEVICE void load_scales(const Input& input, const InputLane& x, int index, int first_group,
-                           BlockInput<type, groups>& in) {
+                           BlockScales<groups>& to) {
     const int row = x.result_row(first_group, 0);
     const float* scales = input.scales256 + input_scale(row, index);
     const int16_t* sums = input.sums32 + input_sum32(row, index * super_group);
     OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j) {
-        in.scales[j] = load8_global(scales + j * column_rows);
+        to.scales[j] = load8_global(scales + j * column_rows);
         if constexpr (tile_format(type).has_mins) {
             OJ_UNROLL_ALL
             for (int k = 0; k < 2; ++k)
-                in.sums[j][k] = load16_global(sums + (j * column_rows + k) * (super_group / 32));
+                to.sums[j][k] = load16_global(sums + (j * column_rows + k) * (super_group / 32));
         }
     }
 }
@@ -240,7 +245,7 @@ OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const In
 // Adds a block's integer sums of one tile to the chains.
 template <BlockType type, int groups>
 OJ_DEVICE void add_sums(const uint8_t* block, const HeaderRow rows[2], const InputLane& x,
-                        const BlockInput<type, groups>& in, const int32_t sum[2][groups][4],
+                        const BlockScales<groups>& in, const int32_t sum[2][groups][4],
                         float (*acc)[4]) {
     constexpr TileFormat f = tile_format(type);
     float d[2], dmin[2];
@@ -294,7 +299,10 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     static_assert(largest_code(f) * largest_activation * super_group * largest_scale(f) <
                   1ll << 31);
     constexpr int ahead = in.ahead;
-    if constexpr (in.scales_first) load_scales(input, x, at.index, at.first_group, in);
+    if constexpr (in.scales_first) load_scales<type>(input, x, at.index, at.first_group, in.scales);
+    [[maybe_unused]] BlockScales<groups> next_scales;
+    if constexpr (in.block_ahead)
+        load_scales<type>(input, x, at.next_index, at.first_group, next_scales);
     int32_t sum[tiles][2][groups][4] = {};  // of even and odd steps
     HeaderRow rows[tiles][2];
     if constexpr (f.has_mins) {
@@ -317,12 +325,12 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
                    c, in);
     }
     if constexpr (!in.scales_first && !in.block_ahead)
-        load_scales(input, x, at.index, at.first_group, in);
+        load_scales<type>(input, x, at.index, at.first_group, in.scales);
     OJ_UNROLL_ALL
     for (int tile = 0; tile < tiles; ++tile)
-        add_sums<type, groups>(block + tile * block_bytes(f, n), rows[tile], x, in, sum[tile],
-                               acc + tile * groups);
-    if constexpr (in.block_ahead) load_scales(input, x, at.next_index, at.first_group, in);
+        add_sums<type, groups>(block + tile * block_bytes(f, n), rows[tile], x, in.scales,
+                               sum[tile], acc + tile * groups);
+    if constexpr (in.block_ahead) in.scales = next_scales;
 }
 
 // Adds n times 32 columns of a small-group type, of which the row's `first` is the first.
@@ -451,7 +459,7 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
         load_chunk(here + c * x.chunk_stride, c, in);
     int index = first / super_group;
     const int first_index = index, end = last / super_group;
-    if constexpr (in.block_ahead) load_scales(input, x, index, 0, in);
+    if constexpr (in.block_ahead) load_scales<type>(input, x, index, 0, in.scales);
     while (index < end) {
         const int most = tiles == 2 ? 1 : blocks_of_piece(usual_piece / 2, 2, ring.bytes);
         const int blocks = end - index < most ? end - index : most;

@@ -56,6 +56,7 @@ struct Ring {
     int write_at, read_at;  // in the ring
     int used;               // bytes from read_at to write_at, skipped ones included
     int in_flight;          // pieces issued and not yet released
+    int issued;             // pieces of the step
     int next_at;            // Stream.next in shared memory
     Stretch current;        // what is issued next
 };
@@ -64,65 +65,38 @@ struct Ring {
 // this run of products end. Both are twice an index into Schedule.bundles, and odd between the
 // tiles of a pair.
 struct Walk {
-    int run, at, end, n_rows;
+    int at, end;
+    int16_t run, n_rows;
+};
+
+// A bundle on its way to shared memory: the one a walk comes to, not yet divided into tiles.
+struct Coming {
+    Bundle bundle;
+    Walk walk;
+    int asked_at;  // Ring.issued then
 };
 
 // A warp's stream, in shared memory: what lane 0 writes, all lanes read.
 struct Stream {
-    Ring ring;      // while nothing is multiplied
-    Stretch next;   // what is issued behind the ring's
-    Bundle coming;  // what is taken next
-    Walk finds;     // behind `next`
-    Walk takes;     // behind `coming`
+    Ring ring;     // while nothing is multiplied
+    Stretch next;  // what is issued behind the ring's
+    Coming found;  // what is issued behind that
+    Coming taken;  // what is multiplied next
 };
 
 // This warp's way through a run of the step's products; behind the last one there is nothing.
 OJ_DEVICE Walk walk_of(const Schedule& schedule, int run) {
-    if (run >= schedule.n_runs) return {schedule.n_runs, 0, 0, 0};
-    ProductRun products = in_global(schedule.runs)[run];
+    const auto index = static_cast<int16_t>(run < schedule.n_runs ? run : schedule.n_runs);
+    if (index == schedule.n_runs) return {0, 0, index, 0};
+    ProductRun products = in_global(schedule.runs)[index];
     if (schedule.only >= 0) {
         products.first = static_cast<int16_t>(schedule.only);
         products.end = static_cast<int16_t>(schedule.only + 1);
     }
     const int warp = block_index() * block_warps + warp_index();
     const int32_t* first = in_global(schedule.first_bundles) + warp * (schedule.n_products + 1);
-    return {run, 2 * first[products.first], 2 * first[products.end], products.n_rows};
-}
-
-// The one rule by which weights are streamed and taken: a walk's next bundle, or none.
-OJ_DEVICE Bundle next_bundle(const Schedule& schedule, int ring_bytes, Walk& walk) {
-    while (walk.at == walk.end && walk.run < schedule.n_runs)
-        walk = walk_of(schedule, walk.run + 1);
-    if (walk.at == walk.end) {
-        Bundle none = {};
-        none.product = -1;
-        return none;
-    }
-    Bundle bundle = in_global(schedule.bundles)[walk.at / 2];
-    const int second = walk.at % 2;
-    if (bundle.tiles == 2 && !pairs_together(bundle.block_bytes, walk.n_rows, ring_bytes)) {
-        if (second != 0) bundle.from += bundle.tile_bytes;
-        bundle.tile += second;
-        bundle.tiles = 1;
-        ++walk.at;
-    } else {
-        walk.at += 2;
-    }
-    return bundle;
-}
-
-// Finds the stretch after the next one; false when there is none.
-OJ_DEVICE bool look_ahead(const Schedule& schedule, Stream& s) {
-    const int ring_bytes = s.ring.bytes;
-    Walk walk = s.finds;
-    Bundle bundle;
-    do {  // float rows are read where they are
-        bundle = next_bundle(schedule, ring_bytes, walk);
-    } while (bundle.product >= 0 && bundle.bytes == 0);
-    keep(s.finds, walk);
-    if (bundle.product < 0) return false;
-    keep(s.next, stretch_of(bundle, ring_bytes));
-    return true;
+    return {2 * first[products.first], 2 * first[products.end], index,
+            static_cast<int16_t>(products.n_rows)};
 }
 
 // Copies the stretch's next piece by the whole warp. Lanes without work in the last copies are
@@ -183,6 +157,7 @@ OJ_DEVICE void follow(Ring& r) {
 // The stretch's next piece has been copied.
 OJ_DEVICE void note_issued(Ring& r, int at, int bytes) {
     copy_commit();
+    ++r.issued;
     r.write_at = at + bytes;
     r.current.from += r.current.step(bytes);
     r.current.left -= bytes;
@@ -204,47 +179,6 @@ OJ_DEVICE bool issue_piece(Ring& r) {
     return true;
 }
 
-// Fills the ring and has a stretch ready behind it: called at every bundle, so that release() need
-// not look ahead.
-OJ_PHASE void fill(const Schedule& schedule, Stream& s) {
-    Ring r = s.ring;
-    do {
-        follow(r);
-        while (issue_piece(r)) {
-        }
-    } while (s.next.left == 0 && look_ahead(schedule, s));
-    keep(s.ring, r);
-}
-
-// The bundle behind the one that is taken next takes its place.
-OJ_DEVICE void find_coming(const Schedule& schedule, Stream& s) {
-    Walk walk = s.takes;
-    const Bundle bundle = next_bundle(schedule, s.ring.bytes, walk);
-    keep(s.takes, walk);
-    keep(s.coming, bundle);
-}
-
-// ring_bytes (smallest_ring_bytes or more) of shared memory from ring_at on are all warps' rings.
-// Each warp has a Stream of its own.
-OJ_PHASE void open_stream(const Schedule& schedule, int ring_at, int ring_bytes, Stream& stream) {
-    Stream s = {};
-    s.ring.bytes = ring_bytes / block_warps / 16 * 16;
-    s.ring.at = ring_at + warp_index() * s.ring.bytes;
-    s.ring.next_at = static_cast<int>(reinterpret_cast<uint8_t*>(&stream.next) - shared_memory());
-    s.finds = s.takes = walk_of(schedule, 0);
-    keep(stream, s);
-    find_coming(schedule, stream);
-    fill(schedule, stream);
-}
-
-// The next of this warp's bundles if it is one of the product's.
-OJ_DEVICE bool take_bundle(const Schedule& schedule, Stream& s, int product, Bundle& bundle) {
-    bundle = s.coming;
-    if (bundle.product != product) return false;
-    find_coming(schedule, s);
-    return true;
-}
-
 // Waits until at most `left` copies, between `fewest` and `most`, are under way: the instruction
 // wants a constant.
 template <int fewest, int most>
@@ -256,6 +190,96 @@ OJ_DEVICE void wait_until_left(int left) {
         if (left >= middle) return wait_until_left<middle, most>(left);
         wait_until_left<fewest, middle - 1>(left);
     }
+}
+
+// Asks for the bundle that a walk comes to: it arrives with the next piece that is issued.
+OJ_DEVICE void ask(const Schedule& schedule, Walk walk, int issued, Coming& coming) {
+    while (walk.at == walk.end && walk.run < schedule.n_runs)
+        walk = walk_of(schedule, walk.run + 1);
+    warp_sync();
+    if (lane_index() == 0) {
+        coming.walk = walk;
+        coming.asked_at = issued;
+        if (walk.at == walk.end) coming.bundle.product = -1;
+    }
+    if (walk.at != walk.end && lane_index() < static_cast<int>(sizeof(Bundle) / 16)) {
+        auto* from = reinterpret_cast<const uint8_t*>(in_global(schedule.bundles) + walk.at / 2);
+        copy_async_kept(reinterpret_cast<uint8_t*>(&coming.bundle) + lane_index() * 16,
+                        from + lane_index() * 16);
+    }
+    warp_sync();
+}
+
+// The one rule by which weights are streamed and taken: what comes next of a walk, which goes
+// behind it; of product -1 at the step's end.
+OJ_DEVICE Bundle receive(const Ring& r, const Coming& coming, Walk& walk) {
+    const int younger = r.issued - coming.asked_at;  // pieces than the bundle
+    if (younger == 0) copy_commit();
+    if (younger <= r.in_flight)
+        wait_until_left<0, most_in_flight - 1>(younger == 0 ? 0 : younger - 1);
+    warp_sync();
+    Bundle bundle = coming.bundle;
+    walk = coming.walk;
+    if (bundle.product < 0) return bundle;
+    const int second = walk.at % 2;
+    if (bundle.tiles == 2 && !pairs_together(bundle.block_bytes, walk.n_rows, r.bytes)) {
+        if (second != 0) bundle.from += bundle.tile_bytes;
+        bundle.tile += second;
+        bundle.tiles = 1;
+        ++walk.at;
+    } else {
+        walk.at += 2;
+    }
+    return bundle;
+}
+
+// Finds the stretch after the next one; false when there is none.
+OJ_DEVICE bool look_ahead(const Schedule& schedule, const Ring& r, Stream& s) {
+    Walk walk;
+    Bundle bundle;
+    do {  // float rows are read where they are
+        bundle = receive(r, s.found, walk);
+        if (bundle.product < 0) return false;
+        ask(schedule, walk, r.issued, s.found);
+    } while (bundle.bytes == 0);
+    keep(s.next, stretch_of(bundle, r.bytes));
+    return true;
+}
+
+// Fills the ring and has a stretch ready behind it: called at every bundle, so that release() need
+// not look ahead.
+OJ_PHASE void fill(const Schedule& schedule, Stream& s) {
+    Ring r = s.ring;
+    do {
+        follow(r);
+        while (issue_piece(r)) {
+        }
+    } while (s.next.left == 0 && look_ahead(schedule, r, s));
+    keep(s.ring, r);
+}
+
+// ring_bytes (smallest_ring_bytes or more) of shared memory from ring_at on are all warps' rings.
+// Each warp has a Stream of its own.
+OJ_PHASE void open_stream(const Schedule& schedule, int ring_at, int ring_bytes, Stream& stream) {
+    Ring r = {};
+    r.bytes = ring_bytes / block_warps / 16 * 16;
+    r.at = ring_at + warp_index() * r.bytes;
+    r.next_at = static_cast<int>(reinterpret_cast<uint8_t*>(&stream.next) - shared_memory());
+    const Walk first = walk_of(schedule, 0);
+    keep(stream.ring, r);
+    keep(stream.next.left, 0);
+    ask(schedule, first, 0, stream.taken);
+    ask(schedule, first, 0, stream.found);
+    fill(schedule, stream);
+}
+
+// The next of this warp's bundles if it is one of the product's.
+OJ_DEVICE bool take_bundle(const Schedule& schedule, Stream& s, int product, Bundle& bundle) {
+    Walk walk;
+    bundle = receive(s.ring, s.taken, walk);
+    if (bundle.product != product) return false;
+    ask(schedule, walk, s.ring.issued, s.taken);
+    return true;
 }
 
 // The oldest piece, of `bytes`; valid for the whole warp until release().
