@@ -517,11 +517,9 @@ OJ_DEVICE void work_on_items(const DeltaBlock<dim>& b, int n_items) {
         coming = next_chunk(b.shared, coming, n_items);
         if (next.n > 0) {
             load_gates(b, next, in);
-            if (next.first == 0) {
-                load_conv(b, b.shared.items[next.item], lanes);
-                prefetch_state<dim>(b.shared.items[next.item]);
-            }
+            if (next.first == 0) load_conv(b, b.shared.items[next.item], lanes);
         }
+        if (coming.n > 0 && coming.first == 0) prefetch_state<dim>(b.shared.items[coming.item]);
         block_sync();
         finish_tokens(b, now, next.first > 0, pair);
         if (next.n > 0) share_raw(b, next, in, lanes);

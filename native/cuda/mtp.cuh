@@ -42,7 +42,7 @@ OJ_DEVICE const float* hidden_before(const Context& c, int r) {
 OJ_DEVICE void join_row(const Context& c, const Phase& p, int r, int token, const float* before) {
     constexpr int stride = block_warps * piece_columns;
     constexpr int turns = (max_norm_columns + stride - 1) / stride;
-    const int n = c.dims.n_embd, begin = warp_index() * piece_columns;
+    const int n = c.dims.n_embd, begin = uniform_warp_index() * piece_columns;
     auto count = [&](int k) { return n - k < piece_columns ? n - k : piece_columns; };
     Embedding pieces[turns] = {};
     OJ_UNROLL_ALL
@@ -56,7 +56,7 @@ OJ_DEVICE void join_row(const Context& c, const Phase& p, int r, int token, cons
     auto emit = [&](int first, int end, const LaneColumns& x) {
         write_input(c.scratch.input, p.forms, r, 2 * n, first, end, x);
     };
-    if (before != nullptr) {
+    if (shuffle(before != nullptr ? 1 : 0, 0) != 0) {  // the same in all lanes
         norm_row(
             n, c.dims.rms_eps, p.weight2,
             [&](float* row) {
@@ -98,7 +98,7 @@ OJ_PHASE void phase_mtp_join(const Context& c, const Grid& grid, const Phase& p)
             c.draft.rows[r].token = start.token;
             c.draft.rows[r].position = start.position;
         }
-        if (start.position < 0) continue;
+        if (shuffle(start.position, 0) < 0) continue;  // the same in all lanes
         rotate_row(c, r, start.position, thread_index(), block_threads);
         join_row(c, p, r, start.token, start.hidden);
     }

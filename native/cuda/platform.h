@@ -399,6 +399,14 @@ OJ_DEVICE T warp_max(T value) {
     }
     return value;
 }
+// The same of integers that are not negative, in one instruction.
+OJ_DEVICE int warp_largest(int value) {
+#if defined(OJ_EMULATE)
+    return warp_max(value);
+#else
+    return static_cast<int>(__reduce_max_sync(0xffffffffu, static_cast<uint32_t>(value)));
+#endif
+}
 
 // Lane 0's write to shared memory that the warp's lanes have read before and will read.
 template <class T>

@@ -34,14 +34,6 @@ OJ_DEVICE Words2 make_codes(const float v[lane_columns], float factor) {
     return {words[0], words[1]};
 }
 
-OJ_DEVICE int largest_of_lanes(int largest, int first_width, int lanes) {
-    for (int width = first_width; width < lanes; width *= 2) {
-        int other = shuffle_xor(largest, width);
-        largest = other > largest ? other : largest;
-    }
-    return largest;
-}
-
 // quantize_factor() in even lanes and quantize_scale() in odd ones, of the same group: one division
 // for both.
 OJ_DEVICE float factor_or_scale(float largest) {
@@ -91,8 +83,13 @@ OJ_PHASE void write_input(const Input& input, const Forms& forms, int row, int c
             values[i] = v[i];
     }
     const int at = input_code(row, column);
-    int largest = largest_of_lanes(largest_magnitude(v), 1, small_group / lane_columns);
+    const int magnitude = largest_magnitude(v);
     if (forms.group32) {
+        int largest = magnitude;
+        for (int width = 1; width < small_group / lane_columns; width *= 2) {
+            int other = shuffle_xor(largest, width);
+            largest = other > largest ? other : largest;
+        }
         const int group = input_scale(row, quotient(column, small_group));
         int16_t* sums = in_global(input.sums) + group;
         float* scales = in_global(input.scales32) + group;
@@ -103,8 +100,8 @@ OJ_PHASE void write_input(const Input& input, const Forms& forms, int row, int c
         int16_t* sums = in_global(input.sums32) + input_sum32(row, column);
         float* scales =
             in_global(input.scales256) + input_scale(row, quotient(column, super_group));
-        largest = largest_of_lanes(largest, small_group / lane_columns, warp_lanes);
-        const GroupCodes codes = write_codes(v, largest, valid, in_global(input.codes256) + at);
+        const GroupCodes codes =
+            write_codes(v, warp_largest(magnitude), valid, in_global(input.codes256) + at);
         if (lane % 4 == 1) *sums = codes.sum;
         if (lane == 1) *scales = codes.scale;
     }

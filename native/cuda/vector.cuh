@@ -182,7 +182,7 @@ OJ_DEVICE void norm_row(int n, float eps, const float* weight, Fill fill, Emit e
         load_floats<lane_columns>(in_global(weight) + (column < n ? column : 0), w[i]);
     }
     block_sync();
-    if (warp_index() == 0) {
+    if (begin == 0) {
         float squares = sum_row_squares(row, n);
         if (lane_index() == 0) *scale = norm_factor(squares / static_cast<float>(n) + eps);
     }
@@ -308,8 +308,7 @@ OJ_DEVICE void load_part(const float* from, uint32_t strips, RowPart* to) {
 OJ_DEVICE void sum_row(const Segments& segments, const float* x, uint32_t strips, RowPart* sum) {
     constexpr int ahead = 2;
     const int count = segments.n + 1;
-    RowPart parts[ahead];  // strips that the thread has
-    *sum = {};
+    RowPart parts[ahead] = {};
     OJ_UNROLL(1)
     for (int first = -ahead; first < count; first += ahead) {
         const bool begun = not_hoisted(first) >= 0;  // one copy of the loads
@@ -317,11 +316,12 @@ OJ_DEVICE void sum_row(const Segments& segments, const float* x, uint32_t strips
         for (int i = 0; i < ahead; ++i) {
             if (first + i >= count) break;
             if (begun) {
-                visit_strips(strips, [&](int strip, int) {
+                OJ_UNROLL_ALL
+                for (int k = 0; k < RowPart::strips; ++k) {
                     OJ_UNROLL_ALL
                     for (int j = 0; j < 4; ++j)
-                        sum->v[strip][j] += parts[i].v[strip][j];
-                });
+                        sum->v[k][j] += parts[i].v[k][j];
+                }
             }
             const int next = first + i + ahead;
             const auto at = segments.first + static_cast<uint32_t>(next) * segments.step;
@@ -336,7 +336,7 @@ OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
     const int n = c.dims.n_embd;
     const uint32_t strips = strips_of(n);
     float* x = in_global(c.scratch.x) + static_cast<uint32_t>(r * n);
-    RowPart stream;  // strips that the thread has
+    RowPart stream = {};
     if (adds) {
         sum_row(segments_of(c.scratch.out, r, 0), x, strips, &stream);
     } else {
@@ -384,7 +384,7 @@ OJ_DEVICE void norm_hidden(const Context& c, const Phase& p, int r, float* hidde
 OJ_PHASE void phase_head_input(const Context& c, const Grid& grid, const Phase& p) {
     for (int r = grid.block; r < c.step.n_rows; r += grid.n_blocks) {
         float* hidden = c.scratch.hidden + static_cast<int64_t>(r) * c.dims.n_embd;
-        norm_hidden(c, p, r, hidden, c.step.rows[r].logits_row);
+        norm_hidden(c, p, r, hidden, shuffle(c.step.rows[r].logits_row, 0));  // same in all lanes
     }
 }
 
