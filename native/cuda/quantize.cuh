@@ -102,8 +102,8 @@ OJ_PHASE void write_input(const Input& input, const Forms& forms, int row, int c
             in_global(input.scales256) + input_scale(row, quotient(column, super_group));
         const GroupCodes codes =
             write_codes(v, warp_largest(magnitude), valid, in_global(input.codes256) + at);
-        if (lane % 4 == 1) *sums = codes.sum;
-        if (lane == 1) *scales = codes.scale;
+        if (valid && lane % 4 == 1) *sums = codes.sum;
+        if (valid && lane == 1) *scales = codes.scale;
     }
 }
 

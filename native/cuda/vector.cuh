@@ -186,24 +186,35 @@ OJ_DEVICE void norm_row(int n, float eps, const float* weight, Fill fill, Emit e
         float squares = sum_row_squares(row, n);
         if (lane_index() == 0) *scale = norm_factor(squares / static_cast<float>(n) + eps);
     }
-    block_sync();
-    const float factor = *scale;
+    // The other warps go through their work meanwhile, once without columns: its instructions are
+    // in the cache when the factor is there.
+    bool begun = false;
+    float factor = 0.0f;
+    int first = n;
     OJ_UNROLL(1)
-    for (int first = begin; first < n; first += stride) {
-        const int column = first + lane_begin;
-        LaneColumns x;  // what lanes behind the end pass does not matter
-        load_floats<lane_columns>(row + (column < n ? column : 0), x.v);
-        OJ_UNROLL_ALL
-        for (int i = 0; i < lane_columns; ++i)
-            x.v[i] = x.v[i] * factor * w[0][i];
-        emit(first, x);
-        OJ_UNROLL_ALL
-        for (int i = 1; i < turns; ++i) {
+    do {
+        if (begun || begin > 0) {
+            const int column = first + lane_begin;
+            LaneColumns x;  // what lanes behind the end pass does not matter
+            load_floats<lane_columns>(row + (column < n ? column : 0), x.v);
             OJ_UNROLL_ALL
-            for (int j = 0; j < lane_columns; ++j)
-                w[i - 1][j] = w[i][j];
+            for (int i = 0; i < lane_columns; ++i)
+                x.v[i] = x.v[i] * factor * w[0][i];
+            emit(first, x);
         }
-    }
+        if (begun) {
+            first += stride;
+            OJ_UNROLL_ALL
+            for (int i = 1; i < turns; ++i) {
+                OJ_UNROLL_ALL
+                for (int j = 0; j < lane_columns; ++j)
+                    w[i - 1][j] = w[i][j];
+            }
+        } else {
+            block_sync();
+            begun = true, first = begin, factor = *scale;
+        }
+    } while (first < n);
     block_sync();  // the next row takes the same memory
 }
 
