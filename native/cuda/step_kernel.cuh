@@ -143,12 +143,12 @@ OJ_DEVICE StepShared& open_step(StepHeader& header, const Schedule& schedule) {
     }
     copy_to_shared<block_threads>(header.context, &step.context);
     block_sync();
-    if (warp_index() == 1) {
+    if (uniform_warp_index() == 1) {
         choose_visit(step.schedule, step.grid.block, candidate(step.schedule, 0), &step.later);
         warp_sync();
         advance(step, load_ahead(step));
     }
-    open_stream(step.schedule, ring_at, header.ring_bytes, step.streams[warp_index()]);
+    open_stream(step.schedule, ring_at, header.ring_bytes, step.streams[uniform_warp_index()]);
     block_sync();
     return step;
 }
@@ -202,7 +202,7 @@ OJ_DEVICE uint32_t stress_delay(uint32_t seed, int block, int meeting) {
 OJ_DEVICE bool begin_next(StepShared& step) {
     bool failed = false;
     Ahead ahead = {};
-    if (warp_index() == 1) {
+    if (uniform_warp_index() == 1) {
         ahead = load_ahead(step);
         enter_next(step);
     }
@@ -213,7 +213,7 @@ OJ_DEVICE bool begin_next(StepShared& step) {
         if (step.stress != 0) delay(stress_delay(step.stress, block_index(), 2 * next.entry));
     }
     if (block_any(failed)) return false;
-    if (warp_index() == 1) advance(step, ahead);
+    if (uniform_warp_index() == 1) advance(step, ahead);
     return true;
 }
 
@@ -227,7 +227,7 @@ OJ_DEVICE void end_entry(StepShared& step) {
         if (step.stress != 0) delay(stress_delay(step.stress, block_index(), 2 * entry + 1));
         add_release(&step.barrier->arrived, 1);
     }
-    if (multiplied) fill(step.schedule, step.streams[warp_index()]);
+    if (multiplied) fill(step.schedule, step.streams[uniform_warp_index()]);
 }
 
 OJ_DEVICE void stamp(const StepShared& step, int entry) {
@@ -236,7 +236,8 @@ OJ_DEVICE void stamp(const StepShared& step, int entry) {
 }
 
 OJ_DEVICE void run_phase(StepShared& step) {
-    run_phase(step.context, step.schedule, step.grid, step.phase, step.streams[warp_index()]);
+    run_phase(step.context, step.schedule, step.grid, step.phase,
+              step.streams[uniform_warp_index()]);
 }
 
 // The persistent kernel: all blocks are resident and visit the same entries, each only those at
@@ -268,7 +269,7 @@ OJ_DEVICE void run_entry(StepHeader& header, int entry) {
     launch_next_kernel();
     wait_for_kernel_before();
     if (step.next.entry > 0) return;  // other blocks' work
-    if (warp_index() == 0) enter_next(step);
+    if (uniform_warp_index() == 0) enter_next(step);
     block_sync();
     stamp(step, entry);
     run_phase(step);

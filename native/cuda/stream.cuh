@@ -93,7 +93,7 @@ OJ_DEVICE Walk walk_of(const Schedule& schedule, int run) {
         products.first = static_cast<int16_t>(schedule.only);
         products.end = static_cast<int16_t>(schedule.only + 1);
     }
-    const int warp = block_index() * block_warps + warp_index();
+    const int warp = block_index() * block_warps + uniform_warp_index();
     const int32_t* first = in_global(schedule.first_bundles) + warp * (schedule.n_products + 1);
     return {2 * first[products.first], 2 * first[products.end], index,
             static_cast<int16_t>(products.n_rows)};
@@ -263,7 +263,7 @@ OJ_PHASE void fill(const Schedule& schedule, Stream& s) {
 OJ_PHASE void open_stream(const Schedule& schedule, int ring_at, int ring_bytes, Stream& stream) {
     Ring r = {};
     r.bytes = ring_bytes / block_warps / 16 * 16;
-    r.at = ring_at + warp_index() * r.bytes;
+    r.at = ring_at + uniform_warp_index() * r.bytes;
     r.next_at = static_cast<int>(reinterpret_cast<uint8_t*>(&stream.next) - shared_memory());
     const Walk first = walk_of(schedule, 0);
     keep(stream.ring, r);
