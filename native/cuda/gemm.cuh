@@ -300,9 +300,6 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
                   1ll << 31);
     constexpr int ahead = in.ahead;
     if constexpr (in.scales_first) load_scales<type>(input, x, at.index, at.first_group, in.scales);
-    [[maybe_unused]] BlockScales<groups> next_scales;
-    if constexpr (in.block_ahead)
-        load_scales<type>(input, x, at.next_index, at.first_group, next_scales);
     int32_t sum[tiles][2][groups][4] = {};  // of even and odd steps
     HeaderRow rows[tiles][2];
     if constexpr (f.has_mins) {
@@ -330,7 +327,8 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     for (int tile = 0; tile < tiles; ++tile)
         add_sums<type, groups>(block + tile * block_bytes(f, n), rows[tile], x, in.scales,
                                sum[tile], acc + tile * groups);
-    if constexpr (in.block_ahead) in.scales = next_scales;
+    if constexpr (in.block_ahead)
+        load_scales<type>(input, x, at.next_index, at.first_group, in.scales);
 }
 
 // Adds n times 32 columns of a small-group type, of which the row's `first` is the first.
@@ -628,8 +626,9 @@ OJ_PHASE void phase_multiply(const Context& c, const Schedule& schedule, Stream&
                              const Phase& p) {
     const int n_rows = multiply_rows(p, p.draft_pass != 0 ? c.draft : c.step);
     const int cols = p.matrices[0].cols;
-    for (Bundle bundle; take_bundle(schedule, stream, p.product, bundle);) {
-        fill(schedule, stream);
+    bool is_full = true;  // the ring: nothing has been taken since it was filled
+    for (Bundle bundle; take_bundle(schedule, stream, p.product, bundle); is_full = false) {
+        if (!is_full) fill(schedule, stream);
         Ring ring = stream.ring;
         const int lane = not_hoisted(lane_index());  // else every type's addresses are kept at once
         multiply_bundle(c, p, bundle, {n_rows, cols, lane, lane / 4, lane % 4}, ring);
