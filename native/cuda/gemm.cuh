@@ -503,9 +503,11 @@ OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, 
     if constexpr (is_common(type) &&
                   pairs_together(whole_block_bytes(type), 1, most_block_shared / block_warps)) {
         if (tiles == 2) {
-            if (x.n_rows <= column_rows)
-                return multiply_packed<type, 1, 2>(input, x, first, last, ring, target);
-            return multiply_packed<type, 2, 2>(input, x, first, last, ring, target);
+            if constexpr (most_pair_groups == 2) {
+                if (x.n_rows > column_rows)
+                    return multiply_packed<type, 2, 2>(input, x, first, last, ring, target);
+            }
+            return multiply_packed<type, 1, 2>(input, x, first, last, ring, target);
         }
     }
     if constexpr (is_common(type)) {

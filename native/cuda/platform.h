@@ -46,6 +46,14 @@ constexpr int most_block_shared = 99 << 10;
 constexpr int most_block_shared = 227 << 10;
 #endif
 
+// Column groups that are multiplied with two tiles at once, at most: for sm_120 ptxas (13.0) needs
+// more registers, and spills two.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int most_pair_groups = 1;
+#else
+constexpr int most_pair_groups = 2;
+#endif
+
 struct alignas(16) Words4 {
     uint32_t x, y, z, w;
 };

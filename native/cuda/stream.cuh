@@ -30,7 +30,7 @@ struct Stretch {
 // Pairs of tiles are multiplied together where there are registers for their sums, and where two
 // pieces of a block of each fit into the warp's ring.
 OJ_HD constexpr bool pairs_together(int block_bytes, int n_rows, int ring_bytes) {
-    return n_rows <= 2 * column_rows && 4 * block_bytes <= ring_bytes;
+    return n_rows <= most_pair_groups * column_rows && 4 * block_bytes <= ring_bytes;
 }
 
 // Blocks of one tile that are copied and taken together, of at most `most`: three such pieces fit

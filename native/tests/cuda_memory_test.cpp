@@ -43,7 +43,7 @@ void test_24_gb() {
         static_cast<double>(plan.states) / 1e9, static_cast<double>(plan.pages) / 1e9,
         static_cast<double>(plan.scratch) / 1e9, static_cast<double>(plan.host) / 1e9);
     // The driver's context takes 0.57 GB more on an H200; 23.5 GB are asked for all of it.
-    expect(device <= 22'900'000'000, "27B fits a card of 24 GB");
+    expect(device <= 22'920'000'000, "27B fits a card of 24 GB");
     expect(plan.page_bytes == 36'992 * kv_page, "bytes of a page");
     expect(plan.host == static_cast<int64_t>(model.token_embd.bytes()) + plan.snapshots,
            "token embeddings and snapshots are on the host");

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "cuda/memory_plan.h"
 #include "cuda/schedule_check.h"
 #include "expect.h"
 #include "model_shapes.h"
@@ -238,11 +239,17 @@ void test_mutated_programs() {
 
 void test_shares(const Case& c) {
     const auto products = products_of(c.program);
+    size_t most = 0;
     for (int blocks : {82, 128, 132, 170, 1}) {
         const Shares shares = share_products(products, blocks);
         expect_right(check_shares(products, shares, blocks),
                      "shares of " + std::to_string(blocks) + " blocks");
+        const size_t bytes = shares.bundles.size() * sizeof(Bundle) + 4 * shares.first.size() +
+                             c.program.phases.size() * sizeof(Phase);
+        if (bytes > most) most = bytes;
     }
+    std::printf("%.1f MB of phases and bundles\n", static_cast<double>(most) / 1e6);
+    expect(most <= static_cast<size_t>(schedule_bytes), "the memory plan spares enough for them");
 }
 
 // One bundle, about the middle of all, with something else in it; one left out, one of another
