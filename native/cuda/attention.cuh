@@ -15,15 +15,15 @@ struct HeadFactors {
 };
 
 OJ_DEVICE const float* rotation_of(const Context& c, int r) {
-    return c.scratch.rotation + static_cast<int64_t>(r) * c.dims.rope_dim;
+    return c.scratch.rotation + static_cast<uint32_t>(r * c.dims.rope_dim);
 }
 
 OJ_DEVICE void load_factors(const Context& c, const float* weight, int r, HeadFactors* factors) {
     int lane = lane_index(), half = c.dims.rope_dim / 2, d = lane * lane_columns;
-    if (d < c.dims.head_dim) load_floats<lane_columns>(weight + d, factors->weight);
+    if (d < c.dims.head_dim) load_floats<lane_columns>(in_global(weight) + d, factors->weight);
     if (lane < half) {
-        factors->cosine = rotation_of(c, r)[lane];
-        factors->sine = rotation_of(c, r)[half + lane];
+        factors->cosine = in_global(rotation_of(c, r))[lane];
+        factors->sine = in_global(rotation_of(c, r))[half + lane];
     }
 }
 
@@ -37,10 +37,15 @@ OJ_DEVICE void norm_and_rotate(const Context& c, HeadFactors& factors, int r,
     warp_sync();
     float squares = 0.0f;
     OJ_UNROLL(1)
-    for (int k = lane; k < dim; k += warp_lanes)
-        squares = fmaf(head[k], head[k], squares);
+    for (int k = lane; k < dim; k += 2 * warp_lanes) {
+        const float first = head[k], second = head[k + warp_lanes];
+        squares = fmaf(first, first, squares);
+        squares = fmaf(second, second, squares);
+    }
     squares = warp_sum(squares);
-    float scale = inverse_sqrt(squares / static_cast<float>(dim) + c.dims.rms_eps);
+    // Divided by 64, 128 or 256: exact.
+    const float term = dim == 256 ? 1.0f / 256.0f : dim == 128 ? 1.0f / 128.0f : 1.0f / 64.0f;
+    const float scale = norm_factor(squares * term + c.dims.rms_eps);
     for (int i = 0; i < lane_columns; ++i)
         x[i] = x[i] * scale * factors.weight[i];
     warp_sync();
@@ -62,14 +67,14 @@ OJ_DEVICE void norm_and_rotate(const Context& c, HeadFactors& factors, int r,
 // Four lanes have a group of kv_group columns.
 constexpr int group_lanes = kv_group / lane_columns;
 
-OJ_DEVICE void store_query(const Context& c, const Run& run, int r, int head,
+OJ_DEVICE void store_query(const Context& c, int first_row, int r, int head,
                            float (&x)[lane_columns]) {
     int dim = c.dims.head_dim, d = not_hoisted(lane_index() * lane_columns);
     // 1 / sqrt(dim), no code
     float scale = dim == 64    ? 1.0f / sqrtf(64.0f)
                   : dim == 128 ? 1.0f / sqrtf(128.0f)
                                : 1.0f / sqrtf(256.0f);
-    int64_t at = (static_cast<int64_t>(r) * c.dims.n_heads + head) * dim + d;
+    const auto at = static_cast<uint32_t>((r * c.dims.n_heads + head) * dim + d);
     for (int i = 0; i < lane_columns; ++i)
         x[i] = x[i] * scale;
     if (c.kv.codec != OJ_KV_Q8_0) {
@@ -77,27 +82,30 @@ OJ_DEVICE void store_query(const Context& c, const Run& run, int r, int head,
         return;
     }
     int per_kv = quotient(c.dims.n_heads, c.dims.n_kv_heads), kv_head = quotient(head, per_kv);
-    int in_group = (r - run.first_row) % group_rows;
+    int in_group = static_cast<int>(static_cast<uint32_t>(r - first_row) % group_rows);
     int column = in_group * per_kv + head - kv_head * per_kv;
     int8_t* codes = in_global(c.scratch.query_codes) +
-                    query_group_at(c.dims, r - in_group, kv_head, column / column_rows);
+                    query_group_at(c.dims, r - in_group, kv_head, quotient(column, column_rows));
     int largest = largest_magnitude(x);
     for (int width = 1; width < group_lanes; width *= 2) {
         int other = shuffle_xor(largest, width);
         largest = other > largest ? other : largest;
     }
-    float magnitude = bits_to_float(static_cast<uint32_t>(largest));
-    float factor = quantize16_factor(magnitude);
+    // The factor in even lanes, the scale in odd ones: one division for both.
+    const float magnitude = bits_to_float(static_cast<uint32_t>(largest));
+    const bool is_scale = lane_index() % 2 != 0;
+    float both = (is_scale ? magnitude : largest_code16) / (is_scale ? largest_code16 : magnitude);
+    if (!(magnitude > 1e-30f)) both = 0.0f;
+    const float factor = shuffle(both, lane_index() & ~1);
     if (d >= dim) return;
-    codes += query_code_at(column % column_rows, d);
+    codes += query_code_at(column & (column_rows - 1), d);
     for (int i = 0; i < lane_columns; i += 4) {  // four columns on is the next lane of an operand
         uint32_t high, low;
         quantize_codes16(x + i, factor, &high, &low);
         *reinterpret_cast<uint32_t*>(codes + 4 * i) = high;
         *reinterpret_cast<uint32_t*>(codes + 4 * i + query_low) = low;
     }
-    if (lane_index() % group_lanes == 0)
-        c.scratch.query_scales[at / kv_group] = quantize16_scale(magnitude);
+    if (lane_index() % group_lanes == 1) in_global(c.scratch.query_scales)[at / kv_group] = both;
 }
 
 // One head of a row into its page.
@@ -107,8 +115,13 @@ OJ_DEVICE void store_kv(const Context& c, bool is_key, uint8_t* block, int posit
     if (c.kv.codec != OJ_KV_Q8_0) {
         auto* halves = reinterpret_cast<uint16_t*>(block);
         halves += is_key ? d * kv_page + position : position * dim + d;
-        for (int i = 0; d < dim && i < lane_columns; ++i)
-            halves[is_key ? i * kv_page : i] = kv_half(x[i]);
+        OJ_UNROLL(1)  // each column in turn at the front
+        for (int i = 0; d < dim && i < lane_columns; ++i) {
+            halves[is_key ? i * kv_page : i] = kv_half(x[0]);
+            OJ_UNROLL_ALL
+            for (int j = 1; j < lane_columns; ++j)
+                x[j - 1] = x[j];
+        }
         return;
     }
     float largest = 0.0f;
@@ -142,7 +155,8 @@ OJ_DEVICE void store_kv(const Context& c, bool is_key, uint8_t* block, int posit
 // One query head (head < n_queries), or the keys or values of one KV head, of a row by one warp.
 OJ_DEVICE void prepare_head(const Context& c, const Phase& p, const StepView& view, int r, int head,
                             int n_queries, float* shared) {
-    const Row row = view.rows[r];
+    const Row& row = in_global(view.rows)[r];
+    const int position = row.position, run_index = row.run;
     int dim = c.dims.head_dim, d = lane_index() * lane_columns, n_kv = c.dims.n_kv_heads;
     bool is_query = head < n_queries, is_key = !is_query && head - n_queries < n_kv;
     int kv_head = is_query || is_key ? head - n_queries : head - n_queries - n_kv;
@@ -150,17 +164,23 @@ OJ_DEVICE void prepare_head(const Context& c, const Phase& p, const StepView& vi
     HeadFactors factors = {};
     if (is_query || is_key)
         load_factors(c, is_query ? p.attention.q_norm : p.attention.k_norm, r, &factors);
-    float x[lane_columns] = {};
-    if (d < dim)
-        sum_segments<lane_columns>(product, r, (is_query ? 2 * head : kv_head) * dim + d, x);
-    if (row.position < 0) return;
-    const Run& run = view.runs[row.run];
+    const int o = (is_query ? 2 * head : kv_head) * dim + (d < dim ? d : 0);
+    const Segments segments = segments_of(product, r, o);
+    float parts[segments_at_once][lane_columns], x[lane_columns] = {};
+    load_segments<lane_columns>(segments, 0, parts);
+    // Comes while a query or key is normed. A draft pass's row without a position stores nothing,
+    // but that is asked for late: the loads are on their way by then.
+    const Run& run = in_global(view.runs)[run_index];
+    const int of_run = *(is_query ? &run.first_row : &run.first_page);
+    add_segments<lane_columns>(segments, 0, parts, x);
+    add_rest<lane_columns>(segments, segments_at_once, x);
     if (is_query || is_key) norm_and_rotate(c, factors, r, x, shared);
-    if (is_query) return store_query(c, run, r, head, x);
-    int page = view.pages[run.first_page + row.position / kv_page];
+    if (position < 0) return;
+    if (is_query) return store_query(c, of_run, r, head, x);
+    const int page = in_global(view.pages)[of_run + quotient(position, kv_page)];
     uint8_t* block = is_key ? c.kv.keys(page, p.attention.kv_layer, kv_head)
                             : c.kv.values(page, p.attention.kv_layer, kv_head);
-    store_kv(c, is_key, block, row.position % kv_page, x);
+    store_kv(c, is_key, block, position & (kv_page - 1), x);
 }
 
 OJ_PHASE void phase_attn_prepare(const Context& c, const Grid& grid, const Phase& p) {
@@ -260,103 +280,134 @@ struct SplitTotal {
 
 constexpr int splits_at_once = 4;  // whose loads are under way together
 
-// Folds splits [first, first + n) of the lane's head into `total`, a batch of as many as the head
-// has lanes at a time, which find their weights together: maxima are a scan. `parts` is the first
-// split's partial result, `d` the lane's first column of the head.
-OJ_DEVICE void fold_splits(const float* parts, int dim, int first, int n, int d,
-                           SplitTotal* total) {
-    int stride = dim + 2, lanes = dim / lane_columns;  // of a head
-    int lane = lane_index() % lanes, first_lane = lane_index() - lane;
-    for (int begin = 0; begin < n; begin += lanes) {
-        int count = n - begin < lanes ? n - begin : lanes;
-        const float* from = parts + static_cast<int64_t>(begin) * stride;
-        float mine = -INFINITY, sum = 0.0f;
-        if (lane < count) {
-            Words2 words = load8(from + lane * stride);
-            mine = bits_to_float(words.x), sum = bits_to_float(words.y);
-        }
-        bool fresh = first + begin == 0;
-        float largest = !fresh && total->largest > mine ? total->largest : mine;
+// What of a row's head its splits of a wave have left, for one lane.
+struct HeadParts {
+    const float* first;  // split's
+    int splits, stride;  // of the wave; from one to the next
+    int d;               // the lane's first column of the head
+
+    // What begins at `offset` of a split, of the last one where there are not so many.
+    OJ_HD const float* at(int split, int offset) const {
+        const int from = (split < splits ? split : splits - 1) * stride;
+        return first + static_cast<uint32_t>(from + offset);
+    }
+};
+
+// The lane's outputs of `splits_at_once` splits.
+OJ_DEVICE void load_splits(const HeadParts& parts, int split,
+                           float (&out)[splits_at_once][lane_columns]) {
+    OJ_UNROLL_ALL
+    for (int i = 0; i < splits_at_once; ++i)
+        load_pairs<lane_columns>(parts.at(split + i, 2 + parts.d), out[i]);
+}
+
+// Folds the first n of the splits into `total`, which is of the waves before if there are any, a
+// batch of as many as the head has lanes at a time, which find their weights together: maxima are a
+// scan. The next splits are on their way while others are added, the first ones while `n` is: no
+// branch asks for it before.
+OJ_DEVICE void fold_splits(const HeadParts& parts, int n, bool continues, SplitTotal* total) {
+    const int lanes = quotient(parts.stride - 2, lane_columns);  // of a head: a power of two
+    const int lane = lane_index() & (lanes - 1), first_lane = lane_index() - lane;
+    int begin = 0;
+    OJ_UNROLL(1)
+    do {
+        const bool fresh = begin == 0 && !continues;
+        const Words2 mine = load8(parts.at(begin + lane, 0));
+        if (fresh) load_pairs<lane_columns>(parts.at(0, 2 + parts.d), total->out);
+        int s = begin + (fresh ? 1 : 0);
+        float out[splits_at_once][lane_columns];
+        load_splits(parts, s, out);
+        const int end = n - begin < lanes ? n : begin + lanes;
+        const float score = begin + lane < end ? bits_to_float(mine.x) : -INFINITY;
+        float largest = !fresh && total->largest > score ? total->largest : score;
+        OJ_UNROLL(1)
         for (int width = 1; width < lanes; width *= 2) {
             float other = shuffle_up(largest, width);
             largest = lane >= width && other > largest ? other : largest;
         }
         float before = shuffle_up(largest, 1);
         if (lane == 0) before = total->largest;
-        float keep = exp_f32(before - largest), add = exp_f32(mine - largest);
-        sum = sum * add;
-        if (fresh) {
-            load_pairs<lane_columns>(from + 2 + d, total->out);
-            total->sum = shuffle(sum, first_lane);
-        }
+        const float keep = exp_value(before - largest), add = exp_value(score - largest);
+        const float sum = (begin + lane < end ? bits_to_float(mine.y) : 0.0f) * add;
+        if (fresh) total->sum = shuffle(sum, first_lane);
         OJ_UNROLL(1)
-        for (int s = fresh ? 1 : 0; s < count; s += splits_at_once) {
-            float out[splits_at_once][lane_columns];
-            for (int i = 0; i < splits_at_once; ++i) {
-                int at = s + i < count ? s + i : s;
-                load_pairs<lane_columns>(from + at * stride + 2 + d, out[i]);
-            }
+        do {
             OJ_UNROLL_ALL
             for (int i = 0; i < splits_at_once; ++i) {
-                if (s + i >= count) break;
-                int source = first_lane + s + i;
-                float keep_s = shuffle(keep, source), add_s = shuffle(add, source);
-                total->sum = fmaf(total->sum, keep_s, shuffle(sum, source));
-                for (int j = 0; j < lane_columns; ++j)
-                    total->out[j] = fmaf(total->out[j], keep_s, out[i][j] * add_s);
+                const int source = first_lane + s + i - begin;
+                const float keep_s = shuffle(keep, source), add_s = shuffle(add, source);
+                const float sum_s = shuffle(sum, source);
+                const bool is_there = s + i < end;
+                total->sum = is_there ? fmaf(total->sum, keep_s, sum_s) : total->sum;
+                for (int j = 0; j < lane_columns; ++j) {
+                    const float out_j = fmaf(total->out[j], keep_s, out[i][j] * add_s);
+                    total->out[j] = is_there ? out_j : total->out[j];
+                }
             }
-        }
-        total->largest = shuffle(largest, first_lane + count - 1);
-    }
+            s += splits_at_once;
+            load_splits(parts, s, out);  // a condition would be a second copy of the loop
+        } while (s < end);
+        total->largest = shuffle(largest, first_lane + end - begin - 1);
+        begin += lanes;
+    } while (begin < n);
 }
 
-// Columns [first, first + 256) of a row's result by a warp, neighbouring ones a lane.
+// Columns [first, first + 256) of a row's result by a warp, neighbouring ones a lane. A row's input
+// is written in the wave of its last split.
 OJ_DEVICE void fold_piece(const Context& c, const Phase& p, const StepView& view, int r,
                           int first) {
+    const int position = in_global(view.rows)[r].position;
     int dim = c.dims.head_dim, cols = c.dims.q_rows(), stride = dim + 2;
     int column = first + lane_index() * lane_columns;
     bool valid = column < cols;
     int head = valid ? quotient(column, dim) : 0, d = valid ? column - head * dim : 0;
-    int64_t row_head = static_cast<int64_t>(r) * c.dims.n_heads + head;
-    float* totals = in_global(c.scratch.totals) + row_head * stride;
-    const float* parts = in_global(c.scratch.partials) + row_head * view.wave_splits * stride;
-    float gate[lane_columns];
-    sum_segments<lane_columns>(c.scratch.qkv, r, (2 * head + 1) * dim + d, gate);
-    int begin = p.wave * view.wave_splits, n = view.rows[r].position / kv_split + 1 - begin;
-    bool is_last = n <= view.wave_splits;
-    if (!is_last) n = view.wave_splits;
+    const Segments gates = segments_of(c.scratch.qkv, r, (2 * head + 1) * dim + d);
+    float gate_parts[segments_at_once][lane_columns];
+    load_segments<lane_columns>(gates, 0, gate_parts);
+    const int row_head = r * c.dims.n_heads + head, splits = view.wave_splits;
+    float* totals = in_global(c.scratch.totals) + static_cast<uint32_t>(row_head * stride);
+    const HeadParts parts = {
+        in_global(c.scratch.partials) + static_cast<int64_t>(row_head) * (splits * stride), splits,
+        stride, d};
     SplitTotal total = {-INFINITY, 0.0f, {}};
-    if (begin > 0) {
+    if (p.wave > 0) {
         total.largest = totals[0], total.sum = totals[1];
         load_pairs<lane_columns>(totals + 2 + d, total.out);
     }
-    fold_splits(parts, dim, begin, n, d, &total);
-    if (!is_last) {
+    // Splits from this wave's first one on; a draft pass's row may have no position.
+    const int n = position < 0 ? 0 : quotient(position, kv_split) + 1 - p.wave * splits;
+    fold_splits(parts, n < splits ? n : splits, p.wave > 0, &total);
+    if (n <= 0) return;
+    if (n > splits) {
         warp_sync();  // the head's lanes have read what they continue
         if (valid && d == 0) totals[0] = total.largest, totals[1] = total.sum;
         for (int i = 0; valid && i < lane_columns; ++i)
             totals[2 + d + i] = total.out[i];
         return;
     }
-    OJ_UNROLL(1)  // each column in turn at the front
-    for (int i = 0; i < lane_columns; ++i) {
-        float result = total.out[0] / total.sum * sigmoid_f32(gate[0]);
+    LaneColumns gate = {};
+    add_segments<lane_columns>(gates, 0, gate_parts, gate.v);
+    add_rest<lane_columns>(gates, segments_at_once, gate.v);
+    OJ_UNROLL(1)  // each two columns in turn at the front
+    for (int i = 0; i < lane_columns; i += 2) {
+        float results[2];
         OJ_UNROLL_ALL
-        for (int k = 0; k + 1 < lane_columns; ++k)
-            gate[k] = gate[k + 1], total.out[k] = total.out[k + 1];
-        gate[lane_columns - 1] = result;
+        for (int k = 0; k < 2; ++k)
+            results[k] = total.out[k] / total.sum * sigmoid_f32(gate.v[k]);
+        OJ_UNROLL_ALL
+        for (int k = 0; k + 2 < lane_columns; ++k)
+            gate.v[k] = gate.v[k + 2], total.out[k] = total.out[k + 2];
+        gate.v[lane_columns - 2] = results[0], gate.v[lane_columns - 1] = results[1];
     }
     write_input(c.scratch.input, p.forms, r, cols, first, gate);
 }
 
-// A row's input is written in the wave of its last split.
 OJ_PHASE void phase_attn_fold(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
     int pieces = pieces_of_row(c.dims.q_rows()), items = view.n_rows * pieces;
     OJ_UNROLL(1)
     for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
-        int r = quotient(item, pieces), position = view.rows[r].position;
-        if (position < 0 || position / kv_split < p.wave * view.wave_splits) continue;
+        int r = quotient(item, pieces);
         fold_piece(c, p, view, r, (item - r * pieces) * piece_columns);
     }
 }

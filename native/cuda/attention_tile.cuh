@@ -25,11 +25,6 @@ struct SplitItem {
     const uint8_t* kv;            // keys and values of page 0
 };
 
-// a / b of what is not negative: a third less code.
-OJ_DEVICE int quotient(int a, int b) {
-    return static_cast<int>(static_cast<uint32_t>(a) / static_cast<uint32_t>(b));
-}
-
 OJ_DEVICE int visible_positions(int position, int tile_begin) {
     int visible = position + 1 - tile_begin;
     return visible < 0 ? 0 : visible > kv_page ? kv_page : visible;
@@ -230,13 +225,13 @@ OJ_DEVICE void query_weights(SplitShared& shared, int q, int begin) {
             scores[i][j] = exp_f32(scores[i][j] - largest[i]);  // of -INFINITY: 0
         sum[i] = scores[i][0] + scores[i][1];
     }
+    float total = shared.sum[q];  // read by all lanes before one of them writes it
     exp_uniform(keep);
     OJ_UNROLL(1)
     for (int width = warp_lanes / 2; width > 0; width /= 2) {
         for (int i = 0; i < stage_tiles; ++i)
             sum[i] = sum[i] + shuffle_xor(sum[i], width);
     }
-    float total = shared.sum[q];
     for (int i = 0; i < stage_tiles; ++i) {
         for (int j = 0; j < 2; ++j)
             weights[i * kv_page + j * warp_lanes] = scores[i][j];

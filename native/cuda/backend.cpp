@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "cuda/partition.h"
+#include "cuda/shares.h"
 #include "engine/draft_head.h"
 #include "engine/plan_check.h"
 
@@ -144,6 +144,13 @@ CudaBackend::CudaBackend(const Model& model, const oj_backend_options& options,
     const std::vector<Phase>& phases = program_.phases;
     phases_ = {device, static_cast<int64_t>(phases.size()), "schedule"};
     upload(phases_.data(), phases.data(), static_cast<int64_t>(phases.size() * sizeof(Phase)));
+    const Shares shares = share_products(products_of(program_), launch_.n_blocks);
+    bundles_ = {device, static_cast<int64_t>(shares.bundles.size()), "schedule"};
+    upload(bundles_.data(), shares.bundles.data(),
+           static_cast<int64_t>(shares.bundles.size() * sizeof(Bundle)));
+    first_bundles_ = {device, static_cast<int64_t>(shares.first.size()), "schedule"};
+    upload(first_bundles_.data(), shares.first.data(),
+           static_cast<int64_t>(shares.first.size() * sizeof(int32_t)));
     std::vector<double> frequencies;
     const Hparams& h = model.hparams;
     for (int d = 0; d < h.rope_dim / 2; ++d)
@@ -163,6 +170,7 @@ StepHeader CudaBackend::header() const {
     Context& c = header.context;
     c.dims = dims_;
     c.scratch = scratch_;
+    if (kept_logits_.size() > 0) c.scratch.logits.data = kept_logits_.data();
     c.scratch.kept_drafts = kept_drafts_.data();
     c.states = states_;
     c.kv = kv_;
@@ -173,6 +181,10 @@ StepHeader CudaBackend::header() const {
     c.draft_ids = draft_ids_memory_.data();
     c.n_draft_ids = static_cast<int>(draft_ids_.size());
     header.schedule.phases = phases_.data();
+    header.schedule.bundles = bundles_.data();
+    header.schedule.first_bundles = first_bundles_.data();
+    header.schedule.n_products = program_.n_products;
+    header.schedule.only = -1;
     header.stamps = stamps_.data();
     header.stress = tuning_.stress;
     header.ring_bytes = launch_.ring_bytes;
@@ -199,12 +211,20 @@ void CudaBackend::step(const oj_plan& plan, oj_seq_result* results) {
     kept_seqs_ = plan.keep_logits != 0 ? plan.n_seqs : 0;
 }
 
+// Room for what a step with keep_logits leaves; other steps do without.
+void CudaBackend::reserve_kept() {
+    auto reserve = [&](DeviceBuffer<float>* kept, int64_t rows, const char* what) {
+        if (kept->size() > 0) return;
+        *kept = {*device_, rows * dims_.n_vocab, what};
+        device_->clear(kept->data(), kept->size() * int64_t{sizeof(float)});
+    };
+    reserve(&kept_logits_, max_step_rows, "logits of every row");
+    if (options_.mtp != 0)
+        reserve(&kept_drafts_, int64_t{options_.n_slots} * OJ_MAX_DRAFTS, "draft logits");
+}
+
 void CudaBackend::run(const oj_plan& plan, oj_seq_result* results) {
-    if (plan.keep_logits != 0 && options_.mtp != 0 && kept_drafts_.size() == 0) {
-        int64_t rows = int64_t{options_.n_slots} * OJ_MAX_DRAFTS;
-        kept_drafts_ = {*device_, rows * dims_.n_vocab, "draft logits"};
-        device_->clear(kept_drafts_.data(), kept_drafts_.size() * int64_t{sizeof(float)});
-    }
+    if (plan.keep_logits != 0) reserve_kept();
     ++n_steps_;
     pack_.fill(plan, records_, options_.mtp != 0);
     if (!tuning_.times.empty() && stamps_.size() <= pack_.n_entries())
@@ -338,7 +358,7 @@ void CudaBackend::read(int which, int index, float* out) {
     switch (which) {
         case 0:
             require(index, kept_rows_, "row of kept logits");
-            download(out, scratch_.logits.data + index * n_vocab, n_vocab * int64_t{sizeof(float)});
+            download(out, kept_logits_.data() + index * n_vocab, n_vocab * int64_t{sizeof(float)});
             return;
         case 1:
             require(index, drafts, "draft of kept logits");

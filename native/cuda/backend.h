@@ -44,6 +44,7 @@ public:
 
 private:
     StepHeader header() const;
+    void reserve_kept();
     void reserve_upload(int64_t bytes);
     void run(const oj_plan& plan, oj_seq_result* results);
     void note_times();
@@ -69,9 +70,12 @@ private:
     DeviceBuffer<uint8_t> states_memory_, scratch_memory_, pages_, fast_snapshots_;
     HostBuffer<uint8_t> slow_snapshots_;
     DeviceBuffer<Phase> phases_;
+    DeviceBuffer<Bundle> bundles_;
+    DeviceBuffer<int32_t> first_bundles_;
     DeviceBuffer<double> frequencies_;
     DeviceBuffer<int32_t> draft_ids_memory_;
-    DeviceBuffer<float> kept_drafts_;  // on first use
+    // On first use: logits of every row, of every draft.
+    DeviceBuffer<float> kept_logits_, kept_drafts_;
     DeviceBuffer<uint64_t> stamps_;
     DeviceBuffer<uint8_t> upload_;
     HostBuffer<uint8_t> upload_host_;

@@ -1,4 +1,4 @@
-// Gated DeltaNet: short convolution, delta rule and gated norm. See engine/numerics.h.
+// Gated DeltaNet: short convolution and delta rule. See engine/numerics.h.
 //
 // The timeline of a run's raw convolution inputs: the slot's past, the recorded rows that became
 // history (Run.fold), the rows of this step. delta_core only reads past and records of the step
@@ -11,9 +11,8 @@
 namespace oj::cuda {
 
 constexpr int delta_chains = 4;   // k % 4: a thread each
-constexpr int delta_tokens = 5;   // of a run, between two meetings of the block
+constexpr int delta_tokens = 6;   // of a run that a block works on together; pairs of them
 constexpr int delta_batch = 16;   // items that a block looks up together
-constexpr int loaded_parts = 3;   // segments that are loaded together
 constexpr int sector_floats = 8;  // 32 bytes, the least that memory brings
 constexpr int past_taps = max_taps - 1;
 
@@ -30,9 +29,10 @@ struct alignas(16) DeltaItem {
     OJ_HD int tokens() const { return fold + n_rows; }
 };
 
-// Tokens [first, first + n) of an item, counted from its run's first recorded row.
+// Tokens [first, first + n) of an item, counted from its run's first recorded row; which of the two
+// places for tokens they are in.
 struct DeltaChunk {
-    int item, first, n;
+    int item, first, n, place;
 };
 
 // The part of a head's state that a block works on, and how it lies in its threads: thread (chain,
@@ -48,9 +48,10 @@ struct DeltaShape {
     static constexpr int strips = columns / warp_lanes;
     static constexpr int channels = 2 * dim + columns;  // of the convolution: query, key, values
     static constexpr int row_threads = channels / lane_columns;  // that load a row together
-    static_assert(block_threads / row_threads >= delta_tokens);
+    static_assert(block_threads / row_threads >= delta_tokens && delta_tokens % 2 == 0);
+    static_assert(2 * dim <= block_threads && columns * delta_tokens / 2 <= block_threads);
 
-    // A token as the recurrence reads it.
+    // A token as the recurrence reads it; its vectors are raw before.
     struct Token {
         float vectors[2 * vector_stride + columns];  // query and key by chains, values
         float decay, beta, unused[2];
@@ -58,33 +59,42 @@ struct DeltaShape {
 
     struct Shared {
         DeltaItem items[delta_batch];
-        Token tokens[delta_tokens];
-        float raw[past_taps + delta_tokens][channels];
-        float weights[max_taps][channels];  // by rows before the token
+        Token tokens[2][delta_tokens];   // of a chunk and of the next one
+        float past[past_taps][columns];  // raw values before the next one
     };
     static_assert(sizeof(Shared) <= phase_shared_bytes);
+    static constexpr int token_floats = sizeof(Token) / sizeof(float);
 
-    OJ_HD static int chain_index(int k) {
+    // Unsigned arithmetic is less code.
+    OJ_HD static uint32_t chain_index(uint32_t k) {
         return k % delta_chains * chain_stride + k / delta_chains;
     }
     // Where a channel of the part lies in Token.vectors.
-    OJ_HD static int vector_index(int channel) {
+    OJ_HD static uint32_t vector_index(uint32_t channel) {
         if (channel >= 2 * dim) return 2 * vector_stride + channel - 2 * dim;
         return channel / dim * vector_stride + chain_index(channel % dim);
     }
     // Which of the layer's channels it is.
-    OJ_HD static int layer_channel(const DeltaItem& item, int channel) {
-        return channel + item.to_layer[channel / dim];
+    OJ_HD static int layer_channel(const DeltaItem& item, uint32_t channel) {
+        return static_cast<int>(channel) + item.to_layer[channel / dim];
     }
 };
 
 // What a thread has loaded of its chunk's inputs before the block works on them: eight channels of
-// a row of each kind. Of a row of this step a part is a segment; of a recorded row parts are the
-// raw and the mixed values.
+// a row. Of a row of this step a part is a segment; a recorded row is one.
 struct DeltaInputs {
-    float rows[loaded_parts][lane_columns];
-    float past[lane_columns], weights[lane_columns];
-    float gate[loaded_parts], gate_scale, gate_bias;
+    float rows[segments_at_once][lane_columns];
+    float gate[segments_at_once], gate_scale, gate_bias;
+};
+
+// A channel on its way through the convolution.
+struct ConvLane {
+    float weights[max_taps];  // by rows before the token
+    float before[past_taps];  // raw values before the next token
+};
+// What a thread mixes of an item's tokens: a channel of query or key, one of the values.
+struct ConvLanes {
+    ConvLane vector, value;
 };
 
 // The row that a thread loads and shares, and the first of its channels of the part.
@@ -94,8 +104,9 @@ struct Place {
 template <int dim>
 OJ_DEVICE Place thread_place() {
     constexpr int threads = DeltaShape<dim>::row_threads;
-    const int thread = not_hoisted(thread_index());  // nor kept in registers
-    return {thread / threads, thread % threads * lane_columns};
+    const auto thread =
+        static_cast<uint32_t>(not_hoisted(thread_index()));  // nor kept in registers
+    return {static_cast<int>(thread / threads), static_cast<int>(thread % threads * lane_columns)};
 }
 
 // One DeltaNet layer for a block.
@@ -104,21 +115,31 @@ struct DeltaBlock {
     const Context& c;
     const DeltaParams& layer;
     typename DeltaShape<dim>::Shared& shared;
+    int warp;  // uniform_warp_index()
 };
+
+template <int dim>
+OJ_DEVICE auto* tokens_of(const DeltaBlock<dim>& b, const DeltaChunk& chunk) {
+    return b.shared.tokens[chunk.place];
+}
 
 // A row of the draft records of the step before, of this step.
 template <int dim>
+OJ_DEVICE uint32_t record_floats(const DeltaBlock<dim>& b) {
+    return static_cast<uint32_t>(b.c.states.record_row_floats);
+}
+template <int dim>
 OJ_DEVICE const float* recorded_row(const DeltaBlock<dim>& b, const DeltaItem& item, int token) {
-    return in_global(item.recorded + token * b.c.states.record_row_floats);
+    return in_global(item.recorded) + static_cast<uint32_t>(token) * record_floats(b);
 }
 template <int dim>
 OJ_DEVICE float* draft_record(const DeltaBlock<dim>& b, const DeltaItem& item, int row) {
-    return in_global(item.drafts + (row - item.n_certain) * b.c.states.record_row_floats);
+    return in_global(item.drafts) + static_cast<uint32_t>(row - item.n_certain) * record_floats(b);
 }
 
 template <int dim>
-OJ_DEVICE bool has_state() {
-    return warp_index() < DeltaShape<dim>::columns / 8;
+OJ_DEVICE bool has_state(const DeltaBlock<dim>& b) {
+    return b.warp < DeltaShape<dim>::columns / 8;
 }
 
 // A thread's first number of the state; the others lie delta_chains rows apart.
@@ -128,184 +149,241 @@ OJ_DEVICE float* thread_state(const DeltaItem& item) {
     return in_global(item.state) + chain * dim + local;
 }
 
-// Up to loaded_parts pieces that lie `step` apart.
-struct Parts {
-    const float* from;
-    int step, n;
-};
-OJ_DEVICE Parts parts_of(const Product& product, int r) {
-    return {product.at(0, r), max_step_rows * product.rows, product.n_segments};
-}
-
-// Rows of a chunk; with the first chunk of an item the convolution's past and weights.
+// Rows of a chunk.
 template <int dim>
 OJ_DEVICE void load_rows(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs& in) {
-    const Dims& d = b.c.dims;
     const DeltaItem& item = b.shared.items[chunk.item];
-    const int taps = d.conv_kernel, channels = d.conv_channels();
     const Place at = thread_place<dim>();
     const int of_layer = DeltaShape<dim>::layer_channel(item, at.channel);
     if (at.row < chunk.n) {
         const int token = chunk.first + at.row;
-        Parts row = {recorded_row(b, item, token), channels, 2};
-        if (token >= item.fold) row = parts_of(b.c.scratch.qkv, item.first_row + token - item.fold);
-        const float* from = in_global(row.from + of_layer);
+        Segments from = {recorded_row(b, item, token), static_cast<uint32_t>(of_layer), 0, 1};
+        if (token >= item.fold)
+            from = segments_of(b.c.scratch.qkv, item.first_row + token - item.fold, of_layer);
         OJ_UNROLL_ALL
-        for (int s = 0; s < loaded_parts; ++s) {
+        for (int s = 0; s < segments_at_once; ++s) {
             for (int i = 0; i < lane_columns; ++i)
                 in.rows[s][i] = 0.0f;
-            if (s < row.n)
-                load_floats<lane_columns>(from + static_cast<int64_t>(s) * row.step, in.rows[s]);
+            if (s < from.n) load_segment<lane_columns>(from, s, in.rows[s]);
         }
     }
-    if (chunk.first > 0 || at.row >= max_taps) return;
-    const float* past = in_global(item.past) + of_layer;
-    const float* weights = in_global(b.layer.conv) + of_layer;
-    const int past_row = taps - max_taps + at.row;
-    if (past_row >= 0 && at.row < past_taps)
-        load_floats<lane_columns>(past + past_row * channels, in.past);
-    if (at.row < taps)
-        load_floats<lane_columns>(weights + (taps - 1 - at.row) * channels, in.weights);
 }
 
-// What a lane of warp 0 needs for its token's decay, of warp 1 for its beta.
+// The two tokens of a chunk and the channel of values that a thread mixes.
+template <int dim>
+OJ_DEVICE Place value_place() {
+    constexpr int columns = DeltaShape<dim>::columns;
+    return {thread_index() / columns * 2, 2 * dim + thread_index() % columns};
+}
+
+// An item's weights and past of the channels that a thread mixes.
+template <int dim>
+OJ_DEVICE void load_conv(const DeltaBlock<dim>& b, const DeltaItem& item, ConvLanes& lanes) {
+    const int taps = b.c.dims.conv_kernel, channels = b.c.dims.conv_channels();
+    const float* weights = in_global(b.layer.conv);
+    const float* past = in_global(item.past);
+    auto load = [&](int channel, ConvLane& lane) {
+        int at = (taps - 1) * channels + DeltaShape<dim>::layer_channel(item, channel);
+        OJ_UNROLL_ALL
+        for (int t = 0; t < max_taps; ++t, at -= channels) {
+            if (t >= taps) break;
+            lane.weights[t] = weights[at];
+            if (t > 0) lane.before[past_taps - t] = past[at];
+        }
+    };
+    load(thread_index() % (2 * dim), lanes.vector);
+    load(value_place<dim>().channel, lanes.value);
+}
+
+// The last two warps have the fewest values to mix: a lane makes its token's decay (0), beta (1).
+template <int dim>
+OJ_DEVICE int gate_of_warp(const DeltaBlock<dim>& b) {
+    return b.warp - (block_warps - 2);
+}
+
+// What a lane needs for its token's gate.
 template <int dim>
 OJ_DEVICE void load_gates(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs& in) {
     const Dims& d = b.c.dims;
     const DeltaItem item = b.shared.items[chunk.item];
-    const int warp = warp_index(), token = chunk.first + lane_index();
-    if (warp >= 2 || lane_index() >= chunk.n) return;
-    Parts parts = {recorded_row(b, item, token) + 2 * d.conv_channels() + warp * d.n_v_heads, 0, 1};
+    const int which = gate_of_warp(b), token = chunk.first + lane_index();
+    if (which < 0 || lane_index() >= chunk.n) return;
+    Segments from = {recorded_row(b, item, token),
+                     static_cast<uint32_t>(d.conv_channels() + which * d.n_v_heads + item.head), 0,
+                     1};
     if (token >= item.fold) {
-        parts = parts_of(warp == 0 ? b.c.scratch.alpha : b.c.scratch.beta,
-                         item.first_row + token - item.fold);
+        from = segments_of(which == 0 ? b.c.scratch.alpha : b.c.scratch.beta,
+                           item.first_row + token - item.fold, item.head);
     }
-    const float* from = in_global(parts.from + item.head);
     OJ_UNROLL_ALL
-    for (int s = 0; s < loaded_parts; ++s)
-        in.gate[s] = s < parts.n ? from[static_cast<int64_t>(s) * parts.step] : 0.0f;
+    for (int s = 0; s < segments_at_once; ++s) {
+        in.gate[s] = 0.0f;
+        if (s < from.n) load_segment<1>(from, s, &in.gate[s]);
+    }
     in.gate_scale = in_global(b.layer.a)[item.head];
     in.gate_bias = in_global(b.layer.dt)[item.head];
 }
 
 // Raw values of a chunk into shared memory and, of drafts, into records.
 template <int dim>
-OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, const DeltaInputs& in) {
+OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, const DeltaInputs& in,
+                         const ConvLanes& lanes) {
     const DeltaItem& item = b.shared.items[chunk.item];
-    const Product& qkv = b.c.scratch.qkv;
-    const Place at = thread_place<dim>();
-    if (at.row < past_taps) store_floats<lane_columns>(&b.shared.raw[at.row][at.channel], in.past);
-    if (at.row < max_taps && chunk.first == 0)
-        store_floats<lane_columns>(&b.shared.weights[at.row][at.channel], in.weights);
+    const Place at = thread_place<dim>(), value = value_place<dim>();
+    for (int t = 0; chunk.first == 0 && value.row == 0 && t < past_taps; ++t)
+        b.shared.past[t][value.channel - 2 * dim] = lanes.value.before[t];
     if (at.row >= chunk.n) return;
     const int row = chunk.first + at.row - item.fold;
     const int of_layer = DeltaShape<dim>::layer_channel(item, at.channel);
     float raw[lane_columns];
-    // What is not there is 0, which changes no sum that began with 0.
+    // What is not there is 0, which changes no sum that began with 0; a recorded row is such a sum.
     for (int i = 0; i < lane_columns; ++i)
-        raw[i] = row < 0 ? in.rows[0][i] : 0.0f + in.rows[0][i] + in.rows[1][i] + in.rows[2][i];
-    OJ_UNROLL(1)
-    for (int s = loaded_parts; row >= 0 && s < qkv.n_segments; ++s) {
-        float more[lane_columns];
-        load_floats<lane_columns>(in_global(qkv.at(s, item.first_row + row)) + of_layer, more);
-        for (int i = 0; i < lane_columns; ++i)
-            raw[i] += more[i];
-    }
-    store_floats<lane_columns>(&b.shared.raw[past_taps + at.row][at.channel], raw);
-    if (row >= item.n_certain && (at.channel >= 2 * dim || item.writes_keys != 0))
+        raw[i] = 0.0f + in.rows[0][i] + in.rows[1][i] + in.rows[2][i];
+    if (row >= 0)
+        add_rest<lane_columns>(segments_of(b.c.scratch.qkv, item.first_row + row, of_layer),
+                               segments_at_once, raw);
+    float* to = tokens_of(b, chunk)[at.row].vectors + DeltaShape<dim>::vector_index(at.channel);
+    const bool is_value = at.channel >= 2 * dim;
+    const int stride = is_value ? 1 : DeltaShape<dim>::chain_stride, four_on = is_value ? 4 : 1;
+    OJ_UNROLL_ALL
+    for (int i = 0; i < lane_columns; ++i)
+        to[i % delta_chains * stride + i / delta_chains * four_on] = raw[i];
+    if (row >= item.n_certain && (is_value || item.writes_keys != 0))
         store_floats<lane_columns>(draft_record(b, item, row) + of_layer, raw);
 }
 
-// Convolution and SiLU of a channel of a chunk's token.
-template <int dim>
-OJ_DEVICE float conv_silu(const DeltaBlock<dim>& b, int token, int channel) {
-    const int taps = b.c.dims.conv_kernel;
-    float out = 0.0f;
+// Convolution and SiLU of the channel's next two tokens, whose raw values these are.
+OJ_DEVICE void mix_pair(ConvLane& lane, int taps, float (&values)[2]) {
+    const float raw[past_taps + 2] = {lane.before[0], lane.before[1], lane.before[2], values[0],
+                                      values[1]};
+    float sums[2] = {};
     OJ_UNROLL_ALL
-    for (int t = max_taps - 1; t >= 0; --t) {  // rows before the token
-        if (t >= taps) continue;
-        float weight = b.shared.weights[t][channel];
-        float raw = b.shared.raw[token + past_taps - t][channel];
-        out = t == taps - 1 ? weight * raw : fmaf(weight, raw, out);
+    for (int t = max_taps - 1; t >= 0; --t) {  // begins anew with the oldest row
+        OJ_UNROLL_ALL
+        for (int i = 0; i < 2; ++i) {
+            const float value = raw[i + past_taps - t];
+            sums[i] =
+                t >= taps - 1 ? lane.weights[t] * value : fmaf(lane.weights[t], value, sums[i]);
+        }
     }
-    return silu_f32(out);
+    const FloatPair mixed = silu_pair({sums[0], sums[1]});
+    values[0] = mixed.a, values[1] = mixed.b;
+    for (int t = 0; t < past_taps; ++t)
+        lane.before[t] = raw[t + 2];
 }
 
-// A token's query (`which` 0) or key, normalised, and a strip of its values, by one warp. Loops are
-// not unrolled: the code of a phase is not in the instruction cache when a step comes to it.
+// What a thread has mixed while others still read the raw values.
+struct MixedPair {
+    float values[2];
+    float before[past_taps];  // behind them
+};
+
+// A thread's values before its pair of tokens, which are raw.
 template <int dim>
-OJ_DEVICE void mix_token(const DeltaBlock<dim>& b, const DeltaItem& item, int i, int row,
-                         int which) {
+OJ_DEVICE void find_before(const DeltaBlock<dim>& b, const DeltaChunk& chunk, ConvLane& lane) {
+    const Place at = value_place<dim>();
+    const float* raw = tokens_of(b, chunk)->vectors + DeltaShape<dim>::vector_index(at.channel);
+    for (int t = 0; t < past_taps; ++t) {
+        const int i = at.row - past_taps + t;
+        lane.before[t] = i < 0 ? b.shared.past[past_taps + i][at.channel - 2 * dim]
+                               : raw[i * DeltaShape<dim>::token_floats];
+    }
+}
+
+// Convolution and SiLU of a chunk's tokens: a thread has a channel of query or key, pair by pair in
+// place, and then a pair of values. One copy of the code, and small: it is not in the instruction
+// cache when a step comes to it.
+template <int dim>
+OJ_DEVICE void convolve(const DeltaBlock<dim>& b, const DeltaChunk& chunk, ConvLanes& lanes,
+                        MixedPair& pair) {
     using Shape = DeltaShape<dim>;
-    float* to = b.shared.tokens[i].vectors;
-    float* record = nullptr;
-    if (row >= item.n_certain) record = draft_record(b, item, row) + b.c.dims.conv_channels();
-    float squares = 0.0f;
-    int channel = which * dim + lane_index();
+    const int taps = b.c.dims.conv_kernel, n = chunk.n;
+    const Place last = value_place<dim>();
+    bool is_value = 2 * dim < block_threads && thread_index() >= 2 * dim;
+    int channel = is_value ? last.channel : thread_index(), i = is_value ? last.row : 0;
+    ConvLane lane = is_value ? lanes.value : lanes.vector;
+    if (is_value && i < n) find_before(b, chunk, lane);
     OJ_UNROLL(1)
-    for (int j = 0; j < Shape::head_terms + 1; ++j, channel += warp_lanes) {
-        const bool of_head = j < Shape::head_terms;
-        if (!of_head && which >= Shape::strips) break;
-        if (!of_head) channel = 2 * dim + which * warp_lanes + lane_index();
-        const float v = conv_silu(b, i, channel);
-        to[Shape::vector_index(channel)] = v;
-        if (of_head) squares = fmaf(v, v, squares);
-        if (!of_head && record != nullptr) record[Shape::layer_channel(item, channel)] = v;
+    while (i < n) {
+        float* at = tokens_of(b, chunk)[i].vectors + Shape::vector_index(channel);
+        pair.values[0] = at[0], pair.values[1] = at[Shape::token_floats];
+        mix_pair(lane, taps, pair.values);
+        if (is_value) break;
+        at[0] = pair.values[0];
+        if (i + 1 < n) at[Shape::token_floats] = pair.values[1];
+        i += 2;
+        if (i < n) continue;
+        for (int t = 0; t < past_taps; ++t)
+            lanes.vector.before[t] = lane.before[t];  // of the next chunk
+        is_value = true, lane = lanes.value;
+        i = last.row, channel = last.channel;
+        if (i < n) find_before(b, chunk, lane);
+    }
+    for (int t = 0; t < past_taps; ++t)
+        pair.before[t] = lane.before[t];
+}
+
+// The norm of a token's query (`which` 0) or key by one warp.
+template <int dim>
+OJ_DEVICE void norm_vector(const DeltaBlock<dim>& b, const DeltaChunk& chunk, int i, int which) {
+    using Shape = DeltaShape<dim>;
+    float* at = tokens_of(b, chunk)[i].vectors + Shape::vector_index(which * dim + lane_index());
+    float v[Shape::head_terms], squares = 0.0f;
+    OJ_UNROLL_ALL
+    for (int j = 0; j < Shape::head_terms; ++j) {
+        v[j] = at[Shape::chain_index(j * warp_lanes)];
+        squares = fmaf(v[j], v[j], squares);
     }
     const float scale = which == 0 ? 1.0f / sqrtf(static_cast<float>(dim)) : 1.0f;
-    const float factor = inverse_sqrt(warp_sum(squares) + b.c.dims.rms_eps) * scale;
-    channel = which * dim + lane_index();
-    OJ_UNROLL(1)
-    for (int j = 0; j < Shape::head_terms; ++j, channel += warp_lanes) {
-        const float v = to[Shape::vector_index(channel)] * factor;
-        to[Shape::vector_index(channel)] = v;
-        if (record != nullptr && item.writes_keys != 0)
-            record[Shape::layer_channel(item, channel)] = v;
-    }
+    const float factor = norm_factor(warp_sum(squares) + b.c.dims.rms_eps) * scale;
+    OJ_UNROLL_ALL
+    for (int j = 0; j < Shape::head_terms; ++j)
+        at[Shape::chain_index(j * warp_lanes)] = v[j] * factor;
 }
 
-// Decay (warp 0) or beta (warp 1) of a lane's token.
+// What is left of mixing a chunk's tokens once no thread reads raw values any more.
+template <int dim>
+OJ_DEVICE void finish_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk, bool goes_on,
+                             const MixedPair& pair) {
+    using Shape = DeltaShape<dim>;
+    const Place last = value_place<dim>();
+    if (last.row < chunk.n) {
+        float* at = tokens_of(b, chunk)[last.row].vectors + Shape::vector_index(last.channel);
+        at[0] = pair.values[0];
+        if (last.row + 1 < chunk.n) at[Shape::token_floats] = pair.values[1];
+    }
+    for (int t = 0; goes_on && last.row + 2 == delta_tokens && t < past_taps; ++t)
+        b.shared.past[t][last.channel - 2 * dim] = pair.before[t];
+    OJ_UNROLL(1)
+    for (int i = b.warp / 2; i < chunk.n; i += block_warps / 2)
+        norm_vector(b, chunk, i, b.warp % 2);
+}
+
+// Decay or beta of a lane's token.
 template <int dim>
 OJ_DEVICE void make_gate(const DeltaBlock<dim>& b, const DeltaChunk& chunk, const DeltaInputs& in) {
     const DeltaItem item = b.shared.items[chunk.item];
     const int lane = lane_index(), row = chunk.first + lane - item.fold;
-    const bool decays = warp_index() == 0;
+    const bool decays = gate_of_warp(b) == 0;
     float gate = in.gate[0];
     if (row >= 0) {
         const Product& gates = decays ? b.c.scratch.alpha : b.c.scratch.beta;
         gate = 0.0f + in.gate[0] + in.gate[1] + in.gate[2];
-        OJ_UNROLL(1)
-        for (int s = loaded_parts; s < gates.n_segments; ++s)
-            gate += in_global(gates.at(s, item.first_row + row))[item.head];
-        gate =
-            decays ? exp_f32(in.gate_scale * softplus_f32(gate + in.gate_bias)) : sigmoid_f32(gate);
+        add_rest<1>(segments_of(gates, item.first_row + row, item.head), segments_at_once, &gate);
+        // exp(scale * softplus(gate + bias)), or sigmoid(gate)
+        const float x = decays ? gate + in.gate_bias : -gate, e = exp_value(x);
+        if (decays) {
+            gate = exp_value(in.gate_scale * (x > 20.0f ? x : log1p_f32(e)));
+        } else {
+            gate = 1.0f / (1.0f + e);
+        }
     }
-    (decays ? b.shared.tokens[lane].decay : b.shared.tokens[lane].beta) = gate;
+    auto& token = tokens_of(b, chunk)[lane];
+    (decays ? token.decay : token.beta) = gate;
     if (item.part == 0 && row >= item.n_certain) {
-        float* gates = draft_record(b, item, row) + 2 * b.c.dims.conv_channels();
+        float* gates = draft_record(b, item, row) + b.c.dims.conv_channels();
         gates[(decays ? 0 : b.c.dims.n_v_heads) + item.head] = gate;
     }
-}
-
-// The tokens of a chunk, from what share_raw() left and, of recorded rows, from the records.
-template <int dim>
-OJ_DEVICE void mix_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk, DeltaInputs& in) {
-    const DeltaItem& item = b.shared.items[chunk.item];
-    const Place at = thread_place<dim>();
-    if (at.row < chunk.n && chunk.first + at.row < item.fold) {
-        float* to = b.shared.tokens[at.row].vectors + DeltaShape<dim>::vector_index(at.channel);
-        OJ_UNROLL_ALL
-        for (int i = 0; i < lane_columns; ++i)
-            to[at.channel < 2 * dim ? DeltaShape<dim>::chain_index(i) : i] = in.rows[1][i];
-    }
-    OJ_UNROLL(1)
-    for (int i = warp_index() / 2; i < chunk.n; i += block_warps / 2) {
-        const int row = chunk.first + i - item.fold;
-        if (row >= 0) mix_token(b, item, i, row, warp_index() % 2);
-    }
-    if (warp_index() < 2 && lane_index() < chunk.n) make_gate(b, chunk, in);
-    if (at.row < past_taps && chunk.n == delta_tokens)  // of the next chunk
-        load_floats<lane_columns>(&b.shared.raw[delta_tokens + at.row][at.channel], in.past);
 }
 
 // (m_0 + m_1) + (m_2 + m_3) over the four lanes of a column.
@@ -344,8 +422,9 @@ OJ_DEVICE float delta_token(float (&state)[terms], const float* query, const flo
 }
 
 template <int dim>
-OJ_DEVICE void load_state(const DeltaItem& item, float (&state)[DeltaShape<dim>::terms]) {
-    if (!has_state<dim>()) return;
+OJ_DEVICE void load_state(const DeltaBlock<dim>& b, const DeltaItem& item,
+                          float (&state)[DeltaShape<dim>::terms]) {
+    if (!has_state(b)) return;
     const float* from = thread_state<dim>(item);
     OJ_UNROLL_ALL
     for (int k = 0; k < DeltaShape<dim>::terms; ++k)
@@ -381,14 +460,14 @@ OJ_DEVICE void run_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk,
         in_global(b.c.scratch.core) + item.head * dim + item.part * Shape::columns + local;
     OJ_UNROLL(1)
     for (int i = 0; i < chunk.n; ++i) {
-        const typename Shape::Token& token = b.shared.tokens[i];
+        const typename Shape::Token& token = tokens_of(b, chunk)[i];
         const float* query = token.vectors + chain * Shape::chain_stride;
         const int row = chunk.first + i - item.fold;
         float out = delta_token<Shape::terms>(state, query, query + Shape::vector_stride,
                                               token.vectors[2 * Shape::vector_stride + local],
                                               token.decay, token.beta);
         if (row >= 0 && chain == 0)
-            core[static_cast<int64_t>(item.first_row + row) * columns] = out;
+            core[static_cast<uint32_t>((item.first_row + row) * columns)] = out;
         if (chunk.first + i + 1 != kept) continue;
         OJ_UNROLL_ALL
         for (int k = 0; k < Shape::terms; ++k)
@@ -396,44 +475,56 @@ OJ_DEVICE void run_tokens(const DeltaBlock<dim>& b, const DeltaChunk& chunk,
     }
 }
 
-// The first chunk of the items from `item` on; behind the last one, if there is none.
-template <class Shared>
-OJ_DEVICE DeltaChunk first_chunk(const Shared& shared, int item, int n_items) {
-    while (item < n_items && shared.items[item].tokens() == 0)
-        ++item;
-    int tokens = item < n_items ? shared.items[item].tokens() : 0;
-    return {item, 0, tokens < delta_tokens ? tokens : delta_tokens};
-}
+// The chunk behind `now`: of n = 0 tokens behind the last item. Before the first one is item -1.
 template <class Shared>
 OJ_DEVICE DeltaChunk next_chunk(const Shared& shared, const DeltaChunk& now, int n_items) {
-    int first = now.first + now.n, left = shared.items[now.item].tokens() - first;
-    if (left == 0) return first_chunk(shared, now.item + 1, n_items);
-    return {now.item, first, left < delta_tokens ? left : delta_tokens};
+    DeltaChunk next = {now.item, now.first + now.n, 0, 1 - now.place};
+    OJ_UNROLL(1)
+    while (next.item < n_items) {
+        const int left = next.item < 0 ? 0 : shared.items[next.item].tokens() - next.first;
+        next.n = left < delta_tokens ? left : delta_tokens;
+        if (next.n > 0) break;
+        ++next.item;
+        next.first = 0;
+    }
+    return next;
 }
 
-// Items in turn. What a chunk needs is on its way while the block works on the one before.
+// Items in turn. Between two meetings a warp runs a chunk and mixes the next one, half of the warps
+// the other way round: some wait for their chains of sums while the others compute. Rows of the
+// chunk behind are on their way.
 template <int dim>
 OJ_DEVICE void work_on_items(const DeltaBlock<dim>& b, int n_items) {
-    using Shape = DeltaShape<dim>;
     DeltaInputs in = {};
-    float state[Shape::terms];
-    DeltaChunk now = {}, next = first_chunk(b.shared, 0, n_items);
+    ConvLanes lanes = {};
+    MixedPair pair = {};
+    float state[DeltaShape<dim>::terms];
+    DeltaChunk now = {-1, 0, 0, 0}, next = now, coming = now;
     for (;;) {
-        const DeltaItem& next_item = b.shared.items[next.item < n_items ? next.item : 0];
-        if (next.item < n_items) {
-            load_rows(b, next, in);
-            load_gates(b, next, in);
-            if (next.first == 0) prefetch_state<dim>(next_item);
+        const int runs = now.n == 0 || b.warp < block_warps / 2 ? 0 : 1;  // in this turn
+        OJ_UNROLL(1)
+        for (int turn = 0; turn < 2; ++turn) {
+            if (turn == runs) {
+                if (now.n > 0 && has_state(b)) run_tokens(b, now, state);
+                if (next.n > 0 && next.first == 0) load_state(b, b.shared.items[next.item], state);
+            } else if (next.n > 0) {
+                convolve(b, next, lanes, pair);
+                if (gate_of_warp(b) >= 0 && lane_index() < next.n) make_gate(b, next, in);
+            }
         }
-        if (now.n > 0 && has_state<dim>()) run_tokens(b, now, state);
         if (next.item == n_items) return;
-        if (next.first == 0) load_state<dim>(next_item, state);
-        now = next;
-        share_raw(b, now, in);
+        now = next, next = coming;
+        coming = next_chunk(b.shared, coming, n_items);
+        if (next.n > 0) {
+            load_gates(b, next, in);
+            if (next.first == 0) load_conv(b, b.shared.items[next.item], lanes);
+        }
+        if (coming.n > 0 && coming.first == 0) prefetch_state<dim>(b.shared.items[coming.item]);
         block_sync();
-        mix_tokens(b, now, in);
+        finish_tokens(b, now, next.first > 0, pair);
+        if (next.n > 0) share_raw(b, next, in, lanes);
+        if (coming.n > 0) load_rows(b, coming, in);
         block_sync();
-        next = next_chunk(b.shared, now, n_items);
     }
 }
 
@@ -442,7 +533,7 @@ OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
     using Shape = DeltaShape<dim>;
     const int per_run = c.dims.n_v_heads * Shape::parts, items = delta_core_items(c.dims, c.step);
     auto& shared = *in_shared(reinterpret_cast<typename Shape::Shared*>(grid.shared));
-    const DeltaBlock<dim> block = {c, p.delta, shared};
+    const DeltaBlock<dim> block = {c, p.delta, shared, uniform_warp_index()};
     OJ_UNROLL(1)
     for (int first = grid.block; first < items; first += delta_batch * grid.n_blocks) {
         int n = 0;  // of this batch; divisions would be more code
@@ -456,7 +547,7 @@ OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
             for (; of_run >= per_run; of_run -= per_run)
                 ++at;
             const Run& run = *at;
-            const int head = of_run / Shape::parts, part = of_run % Shape::parts;
+            const int head = quotient(of_run, Shape::parts), part = of_run - head * Shape::parts;
             int k_head = head;
             OJ_UNROLL(1)
             while (k_head >= c.dims.n_k_heads)
@@ -464,19 +555,26 @@ OJ_PHASE void delta_items(const Context& c, const Grid& grid, const Phase& p) {
             const int keys = c.dims.k_channels(), of_key = k_head * dim;
             const int of_values = 2 * keys + head * dim + part * Shape::columns;
             const int layer = p.delta.state_layer;
-            shared.items[thread_index()] = {
-                c.states.head(run.slot, layer, head) + part * Shape::columns,
-                c.states.conv(run.slot, layer),
-                c.states.record(run.slot, run.record_from, layer, 0),
-                c.states.record(run.slot, run.record_to, layer, 0),
-                run.first_row,
-                run.n_rows,
-                run.n_certain,
-                run.fold,
-                head,
-                part,
-                part == 0 && head == k_head,
-                {of_key, keys + of_key - dim, of_values - 2 * dim}};
+            // Inside a slot 32 bits are enough, and less code.
+            float* past = c.states.conv(run.slot, layer);
+            const auto to_state =
+                static_cast<uint32_t>(c.states.conv_floats) +
+                static_cast<uint32_t>(head) * static_cast<uint32_t>(c.states.head_floats) +
+                static_cast<uint32_t>(part * Shape::columns);
+            float* records = c.states.record(run.slot, 0, layer, 0);
+            const int64_t buffer = c.states.record_floats;
+            shared.items[thread_index()] = {past + to_state,
+                                            past,
+                                            records + (run.record_from != 0 ? buffer : 0),
+                                            records + (run.record_to != 0 ? buffer : 0),
+                                            run.first_row,
+                                            run.n_rows,
+                                            run.n_certain,
+                                            run.fold,
+                                            head,
+                                            part,
+                                            part == 0 && head == k_head,
+                                            {of_key, keys + of_key - dim, of_values - 2 * dim}};
         }
         block_sync();
         work_on_items(block, n);
@@ -492,121 +590,6 @@ OJ_PHASE void phase_delta_core(const Context& c, const Grid& grid, const Phase& 
         delta_items<64>(c, grid, p);
     } else {
         delta_items<32>(c, grid, p);
-    }
-}
-
-// Not inlined: its code is loaded once for all of a lane's columns.
-OJ_PHASE float gate_silu(float x) {
-    return silu_f32(x);
-}
-
-// Columns [first, first + 256) of row r: norm of each head in them, gate; into the input. All loads
-// are on their way together.
-OJ_DEVICE void gate_piece(const Context& c, const Phase& p, int r, int first) {
-    const int cols = c.dims.v_channels(), dim = c.dims.state_dim, lane = lane_index();
-    const int column = first + lane * lane_columns;
-    const bool valid = column < cols;
-    const float* core = in_global(c.scratch.core) + static_cast<int64_t>(r) * cols;
-    float v[lane_columns] = {}, weight[lane_columns] = {}, z[loaded_parts][lane_columns] = {};
-    float strided[lane_columns];  // as the norms' sums take them
-    OJ_UNROLL_ALL
-    for (int i = 0; i < lane_columns; ++i) {
-        const int at = first + i * warp_lanes + lane;
-        strided[i] = at < cols ? core[at] : 0.0f;
-    }
-    if (valid) {
-        load_floats<lane_columns>(core + column, v);
-        load_floats<lane_columns>(in_global(p.delta.norm) + (column & (dim - 1)), weight);
-    }
-    const Product& gate = c.scratch.gate;
-    OJ_UNROLL_ALL
-    for (int s = 0; s < loaded_parts; ++s) {
-        if (valid && s < gate.n_segments)
-            load_floats<lane_columns>(in_global(gate.at(s, r)) + column, z[s]);
-    }
-    float scale = 0.0f, squares = 0.0f;
-    OJ_UNROLL_ALL
-    for (int i = 0; i < lane_columns; ++i) {
-        squares = fmaf(strided[i], strided[i], squares);
-        const int end = (i + 1) * warp_lanes;
-        if ((end & (dim - 1)) != 0) continue;  // powers of two
-        const float total = warp_sum(squares);
-        if (lane * lane_columns < end && lane * lane_columns >= end - dim) scale = total;
-        squares = 0.0f;
-    }
-    scale = inverse_sqrt(scale / static_cast<float>(dim) + c.dims.rms_eps);
-    float sum[lane_columns] = {};
-    OJ_UNROLL_ALL
-    for (int s = 0; s < loaded_parts; ++s) {
-        for (int i = 0; i < lane_columns; ++i)
-            sum[i] += z[s][i];
-    }
-    OJ_UNROLL(1)
-    for (int s = loaded_parts; valid && s < gate.n_segments; ++s) {
-        load_floats<lane_columns>(in_global(gate.at(s, r)) + column, z[0]);
-        for (int i = 0; i < lane_columns; ++i)
-            sum[i] += z[0][i];
-    }
-    OJ_UNROLL_ALL
-    for (int i = 0; i < lane_columns; ++i)
-        v[i] = gate_silu(sum[i]) * (v[i] * scale * weight[i]);
-    write_input(c.scratch.input, p.forms, r, cols, first, v);
-}
-
-// A strip of a run's channels: the past moves over what is history now.
-OJ_DEVICE void keep_past(const Context& c, const DeltaParams& layer, const Run& run, int first) {
-    const int channels = c.dims.conv_channels(), past_rows = c.dims.conv_kernel - 1;
-    const int moved = run.fold + run.n_certain, channel = first + lane_index() * lane_columns;
-    if (moved == 0 || channel >= channels) return;
-    const Product& qkv = c.scratch.qkv;
-    float* past = in_global(c.states.conv(run.slot, layer.state_layer)) + channel;
-    float part[past_taps][loaded_parts][lane_columns] = {};
-    OJ_UNROLL_ALL
-    for (int t = 0; t < past_taps; ++t) {
-        const int token = t + moved - past_rows, row = token - run.fold;
-        Parts from = {past + (t + moved) * channels, 0, t < past_rows ? 1 : 0};
-        if (token >= 0)
-            from.from =
-                c.states.record(run.slot, run.record_from, layer.state_layer, token) + channel;
-        if (row >= 0 && t < past_rows) {
-            from = parts_of(qkv, run.first_row + row);
-            from.from += channel;
-        }
-        OJ_UNROLL_ALL
-        for (int s = 0; s < loaded_parts; ++s) {
-            if (s < from.n)
-                load_floats<lane_columns>(
-                    in_global(from.from) + static_cast<int64_t>(s) * from.step, part[t][s]);
-        }
-    }
-    OJ_UNROLL_ALL
-    for (int t = 0; t < past_taps; ++t) {
-        if (t >= past_rows) break;
-        const int row = t + moved - past_rows - run.fold;
-        float (&raw)[lane_columns] = part[t][0];
-        for (int i = 0; row >= 0 && i < lane_columns; ++i)
-            raw[i] = 0.0f + raw[i] + part[t][1][i] + part[t][2][i];
-        OJ_UNROLL(1)
-        for (int s = loaded_parts; row >= 0 && s < qkv.n_segments; ++s) {
-            float more[lane_columns];
-            load_floats<lane_columns>(in_global(qkv.at(s, run.first_row + row)) + channel, more);
-            for (int i = 0; i < lane_columns; ++i)
-                raw[i] += more[i];
-        }
-        store_floats<lane_columns>(past + t * channels, raw);
-    }
-}
-
-OJ_PHASE void phase_delta_out(const Context& c, const Grid& grid, const Phase& p) {
-    int pieces = pieces_of_row(c.dims.v_channels()), strips = delta_strips(c.dims);
-    int gates = c.step.n_rows * pieces, items = delta_out_items(c.dims, c.step);
-    for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
-        if (item < gates) {
-            gate_piece(c, p, item / pieces, item % pieces * piece_columns);
-        } else {
-            const Run& run = in_global(c.step.runs)[(item - gates) / strips];
-            keep_past(c, p.delta, run, (item - gates) % strips * piece_columns);
-        }
     }
 }
 

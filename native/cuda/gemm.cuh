@@ -4,6 +4,7 @@
 
 #include "cuda/layout.h"
 #include "cuda/stream.cuh"
+#include "cuda/work.h"
 
 namespace oj::cuda {
 
@@ -127,15 +128,22 @@ OJ_DEVICE HeaderRow load_header(const uint8_t* header) {
     return row;
 }
 
+template <int groups>
+struct BlockScales {
+    Words2 scales[groups];   // of result_row(j, 0) and (j, 1)
+    Words4 sums[groups][2];  // [j][k] of result_row(j, k); of types with minima
+};
+
 // Input of a block of 256 columns for `groups` column groups: a lane's registers. Codes are loaded
 // some chunks before they are multiplied, because L1 may not have them: as many as there are
-// registers for.
+// registers for, which is a whole block with its scales and sums for two groups. Scales and sums of
+// three groups are loaded at a block's begin, of more where they are used.
 template <BlockType type, int groups>
 struct BlockInput {
-    static constexpr int ahead = groups <= 2 ? block_steps / 2 : groups == 3 ? 2 : 1;
+    static constexpr bool block_ahead = groups <= 2, scales_first = groups == 3;
+    static constexpr int ahead = block_ahead ? block_steps / 2 : scales_first ? 2 : 1;
     Words4 codes[ahead][groups];
-    Words4 sums[groups][2];  // [j][k] of result_row(j, k); of types with minima
-    Words2 scales[groups];   // of result_row(j, 0) and (j, 1)
+    BlockScales<groups> scales;
 };
 
 // Codes of a chunk's column groups; `from` are the lane's of the first one.
@@ -148,17 +156,17 @@ OJ_DEVICE void load_chunk(const int8_t* from, int c, BlockInput<type, groups>& i
 
 template <BlockType type, int groups>
 OJ_DEVICE void load_scales(const Input& input, const InputLane& x, int index, int first_group,
-                           BlockInput<type, groups>& in) {
+                           BlockScales<groups>& to) {
     const int row = x.result_row(first_group, 0);
     const float* scales = input.scales256 + input_scale(row, index);
     const int16_t* sums = input.sums32 + input_sum32(row, index * super_group);
     OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j) {
-        in.scales[j] = load8_global(scales + j * column_rows);
+        to.scales[j] = load8_global(scales + j * column_rows);
         if constexpr (tile_format(type).has_mins) {
             OJ_UNROLL_ALL
             for (int k = 0; k < 2; ++k)
-                in.sums[j][k] = load16_global(sums + (j * column_rows + k) * (super_group / 32));
+                to.sums[j][k] = load16_global(sums + (j * column_rows + k) * (super_group / 32));
         }
     }
 }
@@ -197,65 +205,49 @@ struct InputAt {
     const int8_t* then;   // of what is multiplied next
 };
 
-// Adds 256 columns of a super-group type to the chains of some column groups. `in` holds the first
-// of their codes, and after that the first of what is multiplied next.
+// Adds a chunk of one tile to a block's integer sums [step][group].
 template <BlockType type, int groups>
-OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const InputLane& x,
-                            const InputAt& at, BlockInput<type, groups>& in, float (*acc)[4]) {
+OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const InputLane& x, int c,
+                         const Words4 codes[groups], int32_t sum[2][groups][4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     constexpr bool is_signed = f.offset != 0;
-    static_assert(largest_code(f) * largest_activation * super_group * largest_scale(f) <
-                  1ll << 31);
-    constexpr int ahead = in.ahead;
-    // Where scales and sums are loaded: a block ahead, at its begin or where they are used.
-    constexpr bool scales_ahead = groups <= 2, scales_first = groups == 3;
-    if constexpr (scales_first) load_scales(input, x, at.index, at.first_group, in);
-    int32_t sum[2][groups][4] = {};  // of even and odd steps
-    HeaderRow rows[2];
-    if constexpr (f.has_mins) {
+    uint32_t a[2][4];
+    load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f), x.lane,
+                     a);
+    int32_t scales[2][4];
+    load_scales<type>(block, rows, x, c, scales);
+    OJ_UNROLL_ALL
+    for (int j = 0; j < groups; ++j) {
+        const Words4 q = codes[j];
+        const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
         OJ_UNROLL_ALL
-        for (int r = 0; r < 2; ++r)
-            rows[r] = load_header(block + sides_at(f, n) + (2 * x.g + r) * sizeof(Header));
-    }
-    [[maybe_unused]] constexpr int chunks_at_once = groups <= 3 ? n / 2 : 2;  // as registers allow
-    OJ_UNROLL(chunks_at_once)
-    for (int c = 0; c < n / 2; ++c) {
-        uint32_t a[2][4];
-        load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
-                         x.lane, a);
-        int32_t scales[2][4];
-        load_scales<type>(block, rows, x, c, scales);
-        OJ_UNROLL_ALL
-        for (int j = 0; j < groups; ++j) {
-            const Words4 q = in.codes[c % ahead][j];
-            const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
-            OJ_UNROLL_ALL
-            for (int s = 0; s < 2; ++s) {
-                int32_t dot[4];
-                if constexpr (f.sub == 16) {
-                    OJ_UNROLL_ALL
-                    for (int half = 0; half < 2; ++half) {
-                        product_k16<is_signed>(dot, a[s] + 2 * half, b[s][half], 0);
-                        OJ_UNROLL_ALL
-                        for (int i = 0; i < 4; ++i)
-                            sum[s][j][i] += dot[i] * scales[i / 2][2 * s + half];
-                    }
-                } else {
-                    product_k32<is_signed>(dot, a[s], b[s], 0);
+        for (int s = 0; s < 2; ++s) {
+            int32_t dot[4];
+            if constexpr (f.sub == 16) {
+                OJ_UNROLL_ALL
+                for (int half = 0; half < 2; ++half) {
+                    product_k16<is_signed>(dot, a[s] + 2 * half, b[s][half], 0);
                     OJ_UNROLL_ALL
                     for (int i = 0; i < 4; ++i)
-                        sum[s][j][i] += dot[i] * scales[i / 2][s];
+                        sum[s][j][i] += dot[i] * scales[i / 2][2 * s + half];
                 }
+            } else {
+                product_k32<is_signed>(dot, a[s], b[s], 0);
+                OJ_UNROLL_ALL
+                for (int i = 0; i < 4; ++i)
+                    sum[s][j][i] += dot[i] * scales[i / 2][s];
             }
         }
-        const int next = c + ahead;
-        load_chunk(next < n / 2 ? at.codes + next * x.chunk_stride
-                                : at.then + (next - n / 2) * x.chunk_stride,
-                   c, in);
     }
-    if constexpr (!scales_first && !scales_ahead)
-        load_scales(input, x, at.index, at.first_group, in);
+}
+
+// Adds a block's integer sums of one tile to the chains.
+template <BlockType type, int groups>
+OJ_DEVICE void add_sums(const uint8_t* block, const HeaderRow rows[2], const InputLane& x,
+                        const BlockScales<groups>& in, const int32_t sum[2][groups][4],
+                        float (*acc)[4]) {
+    constexpr TileFormat f = tile_format(type);
     float d[2], dmin[2];
     if constexpr (f.has_mins) {
         OJ_UNROLL_ALL
@@ -264,7 +256,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
             dmin[r] = load_half(static_cast<uint16_t>(rows[r].halves >> 16));
         }
     } else {
-        uint32_t halves = load4(block + d_at(f, n) + x.g * 4);
+        uint32_t halves = load4(block + d_at(f, block_steps) + x.g * 4);
         d[0] = load_scale<type>(halves & 0xffff);
         d[1] = load_scale<type>(halves >> 16);
     }
@@ -294,13 +286,55 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
             }
         }
     }
-    if constexpr (scales_ahead) load_scales(input, x, at.next_index, at.first_group, in);
+}
+
+// Adds 256 columns of a super-group type to the chains of some column groups, acc[tile][group]; the
+// tiles' blocks follow each other. `in` holds the first of their codes, and after that the first of
+// what is multiplied next.
+template <BlockType type, int groups, int tiles>
+OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const InputLane& x,
+                            const InputAt& at, BlockInput<type, groups>& in, float (*acc)[4]) {
+    constexpr TileFormat f = tile_format(type);
+    constexpr int n = block_steps;
+    static_assert(largest_code(f) * largest_activation * super_group * largest_scale(f) <
+                  1ll << 31);
+    constexpr int ahead = in.ahead;
+    if constexpr (in.scales_first) load_scales<type>(input, x, at.index, at.first_group, in.scales);
+    int32_t sum[tiles][2][groups][4] = {};  // of even and odd steps
+    HeaderRow rows[tiles][2];
+    if constexpr (f.has_mins) {
+        OJ_UNROLL_ALL
+        for (int i = 0; i < 2 * tiles; ++i) {
+            const uint8_t* headers = block + i / 2 * block_bytes(f, n) + sides_at(f, n);
+            rows[i / 2][i % 2] = load_header(headers + (2 * x.g + i % 2) * sizeof(Header));
+        }
+    }
+    [[maybe_unused]] constexpr int chunks_at_once = groups <= 3 ? n / 2 : 2;  // as registers allow
+    OJ_UNROLL(chunks_at_once)
+    for (int c = 0; c < n / 2; ++c) {
+        OJ_UNROLL_ALL
+        for (int tile = 0; tile < tiles; ++tile)
+            add_chunk<type, groups>(block + tile * block_bytes(f, n), rows[tile], x, c,
+                                    in.codes[c % ahead], sum[tile]);
+        const int next = c + ahead;
+        load_chunk(next < n / 2 ? at.codes + next * x.chunk_stride
+                                : at.then + (next - n / 2) * x.chunk_stride,
+                   c, in);
+    }
+    if constexpr (!in.scales_first && !in.block_ahead)
+        load_scales<type>(input, x, at.index, at.first_group, in.scales);
+    OJ_UNROLL_ALL
+    for (int tile = 0; tile < tiles; ++tile)
+        add_sums<type, groups>(block + tile * block_bytes(f, n), rows[tile], x, in.scales,
+                               sum[tile], acc + tile * groups);
+    if constexpr (in.block_ahead)
+        load_scales<type>(input, x, at.next_index, at.first_group, in.scales);
 }
 
 // Adds n times 32 columns of a small-group type, of which the row's `first` is the first.
 template <BlockType type, int groups>
 OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, const InputLane& x,
-                           int first, int first_group, float (*acc)[4]) {
+                           int first, float acc[groups][4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr bool is_signed = f.offset != 0;
     static_assert(largest_code(f) * largest_activation * small_group < 1 << 22, "from_magic()");
@@ -325,7 +359,7 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
         }
         OJ_UNROLL_ALL
         for (int j = 0; j < groups; ++j) {
-            Words4 q = load16(input.codes32 + x.codes(first / 2 + c, first_group + j));
+            Words4 q = load16(input.codes32 + x.codes(first / 2 + c, j));
             const uint32_t b[2][2] = {{q.x, q.y}, {q.z, q.w}};
             OJ_UNROLL_ALL
             for (int s = 0; s < 2; ++s) {
@@ -334,7 +368,7 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
                 product_k32<is_signed>(dot, a[s], b[s], magic_int);
                 OJ_UNROLL_ALL
                 for (int k = 0; k < 2; ++k) {
-                    int at = input_scale(x.result_row(first_group + j, k), first + 2 * c + s);
+                    int at = input_scale(x.result_row(j, k), first + 2 * c + s);
                     float scale = input.scales32[at];
                     float sum = 0;
                     if constexpr (f.has_m) sum = static_cast<float>(input.sums[at]);
@@ -355,70 +389,67 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
     }
 }
 
-// Where a unit's results go: out[row][o].
+// Where a bundle's results go: out[row][o].
 struct UnitTarget {
-    float* out;  // of the segment, of the tile's first o
+    float* out;  // of the segment, of the first tile's first o
     int rows;    // o of the whole matrix
-    int valid;   // o of this tile
+    int valid;   // o from there to the end of the last tile or of the matrix
 
     OJ_HD float* at(int row, int o) const { return out + static_cast<int64_t>(row) * rows + o; }
 };
 
-// Adds a segment's chains to the unit's results, or begins them.
-template <int groups>
+// Adds a segment's chains [tile][group] to the units' results, or begins them.
+template <int groups, int tiles>
 OJ_DEVICE void put_segment(const InputLane& x, const UnitTarget& target, bool begins,
-                           float acc[groups][4]) {
+                           float (*acc)[4]) {
     const int first = not_hoisted(2 * x.t);  // else 4 addresses a group are kept all the time
     OJ_UNROLL_ALL
-    for (int j = 0; j < groups; ++j) {
+    for (int tj = 0; tj < tiles * groups; ++tj) {
         OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
-            int row = j * column_rows + first + i % 2, o = x.g + i / 2 * 8;
+            int row = tj % groups * column_rows + first + i % 2;
+            int o = tj / groups * tile_rows + x.g + i / 2 * 8;
             if (row < x.n_rows && o < target.valid) {
                 float* out = target.at(row, o);
-                *out = (begins ? 0.0f : *out) + acc[j][i];
+                *out = (begins ? 0.0f : *out) + acc[tj][i];
             }
-            acc[j][i] = 0.0f;
+            acc[tj][i] = 0.0f;
         }
     }
 }
 
-// One unit of a quantised matrix: a tile's columns [first, last), from the stream.
+// Units of a quantised matrix: a tile's or two tiles' columns [first, last), from the stream.
 template <BlockType type, int groups>
 OJ_DEVICE void multiply_unit32(const Input& from, const InputLane& x, int first, int last,
                                Ring& ring, const UnitTarget& target) {
     constexpr TileFormat f = tile_format(type);
     const Input input = from;  // its pointers, as far as they are used, in registers
     float acc[groups][4] = {};
-    constexpr int at_once =  // as registers allow
-        groups <= 3 || f.group == small_group ? groups : 4;
     OJ_UNROLL(1)
     for (int column = first; column < last; column += super_group) {
         int n = (last - column) / 32;
         n = n < block_steps ? n : block_steps;
         const int bytes = block_bytes(f, n);
         const uint8_t* block = take_piece(ring, bytes);
-        OJ_UNROLL_ALL
-        for (int j = 0; j < groups; j += at_once) {
-            if (j * column_rows >= x.n_rows) break;
-            add_block32<type, at_once>(block, n, input, x, column / 32, j, acc + j);
-        }
-        release(ring, bytes);
+        add_block32<type, groups>(block, n, input, x, column / 32, acc);
+        release<block_bytes(f, block_steps)>(ring, bytes);
         const int next = column + super_group;
         if (next % k_segment == 0 || next >= last)
-            put_segment<groups>(x, target, next - first <= k_segment, acc);
+            put_segment<groups, 1>(x, target, next - first <= k_segment, acc);
     }
 }
 
-template <BlockType type, int groups>
+template <BlockType type, int groups, int tiles>
 OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first, int last,
                                 Ring& ring, const UnitTarget& target) {
-    constexpr int bytes = block_bytes(tile_format(type), block_steps);
+    constexpr int bytes = tiles * block_bytes(tile_format(type), block_steps);
+    constexpr int usual_piece = 2 * block_bytes(tile_format(type), block_steps);
     constexpr int block_stride = block_steps / 2 * InputLane::chunk_stride;
     constexpr int segment_blocks = k_segment / super_group;
     const Input input = from;  // its pointers, as far as they are used, in registers
-    float acc[groups][4] = {};
+    float acc[tiles * groups][4] = {};
     constexpr int at_once = groups <= 3 ? groups : 4;  // as registers allow
+    static_assert(tiles == 1 || at_once == groups, "acc[tile][group]");
     BlockInput<type, at_once> in;
     const int8_t* here = input.codes256 + x.codes(first / chunk_columns, 0);
     OJ_UNROLL_ALL
@@ -426,9 +457,9 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
         load_chunk(here + c * x.chunk_stride, c, in);
     int index = first / super_group;
     const int first_index = index, end = last / super_group;
-    if constexpr (groups <= 2) load_scales(input, x, index, 0, in);
+    if constexpr (in.block_ahead) load_scales<type>(input, x, index, 0, in.scales);
     while (index < end) {
-        const int most = blocks_of_piece(tile_format(type), ring.bytes);
+        const int most = tiles == 2 ? 1 : blocks_of_piece(usual_piece / 2, 2, ring.bytes);
         const int blocks = end - index < most ? end - index : most;
         const uint8_t* block = take_piece(ring, blocks * bytes);
         OJ_UNROLL(1)
@@ -440,7 +471,7 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
                 if (j * column_rows >= x.n_rows) break;
                 const int8_t* codes = here + j * x.group_stride;
                 const bool more = (j + at_once) * column_rows < x.n_rows;
-                add_block256<type, at_once>(
+                add_block256<type, at_once, tiles>(
                     block, input, x,
                     {index, next, j, codes, more ? codes + at_once * x.group_stride : next_here},
                     in, acc + j);
@@ -449,17 +480,17 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
             here = next_here;
             ++index;
             if (index % segment_blocks == 0 || index >= end)
-                put_segment<groups>(x, target, index - first_index <= segment_blocks, acc);
+                put_segment<groups, tiles>(x, target, index - first_index <= segment_blocks, acc);
         }
-        release(ring, blocks * bytes);
+        release<usual_piece>(ring, blocks * bytes);
     }
 }
 
-template <BlockType type, int groups>
+template <BlockType type, int groups, int tiles = 1>
 OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first, int last,
                                Ring& ring, const UnitTarget& target) {
     if constexpr (tile_format(type).group == super_group) {
-        multiply_unit256<type, groups>(input, x, first, last, ring, target);
+        multiply_unit256<type, groups, tiles>(input, x, first, last, ring, target);
     } else {
         multiply_unit32<type, groups>(input, x, first, last, ring, target);
     }
@@ -467,16 +498,25 @@ OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first
 
 // Numbers of column groups that are compiled: more of them for the types of common files.
 template <BlockType type>
-OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, int last,
+OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, int last, int tiles,
                              Ring& ring, const UnitTarget& target) {
-    constexpr bool common = type == BlockType::Q4_K || type == BlockType::Q6_K;
-    if constexpr (common) {
+    if constexpr (is_common(type) &&
+                  pairs_together(whole_block_bytes(type), 1, most_block_shared / block_warps)) {
+        if (tiles == 2) {
+            if constexpr (most_pair_groups == 2) {
+                if (x.n_rows > column_rows)
+                    return multiply_packed<type, 2, 2>(input, x, first, last, ring, target);
+            }
+            return multiply_packed<type, 1, 2>(input, x, first, last, ring, target);
+        }
+    }
+    if constexpr (is_common(type)) {
         if (x.n_rows <= column_rows)
             return multiply_packed<type, 1>(input, x, first, last, ring, target);
     }
     if (x.n_rows <= 2 * column_rows)
         return multiply_packed<type, 2>(input, x, first, last, ring, target);
-    if constexpr (common) {
+    if constexpr (is_common(type)) {
         if (x.n_rows <= 3 * column_rows)
             return multiply_packed<type, 3>(input, x, first, last, ring, target);
     }
@@ -531,59 +571,71 @@ OJ_DEVICE void multiply_float(const Input& input, const InputLane& x, int first,
 
 // ---- the phase ----
 
-OJ_DEVICE void multiply_unit(const Context& c, const Phase& p, const Unit& unit, const InputLane& x,
-                             Ring& ring) {
-    const Matrix& m = p.matrices[unit.matrix];
+OJ_DEVICE void multiply_bundle(const Context& c, const Phase& p, const Bundle& bundle,
+                               const InputLane& x, Ring& ring) {
+    const Matrix& m = p.matrices[bundle.matrix];
     const Input& input = c.scratch.input;
-    int first = unit.segment * k_segment;
+    int first = bundle.segment * k_segment;
     int last = m.n_segments == 1 || first + k_segment > m.cols ? m.cols : first + k_segment;
-    Product product = product_of(const_cast<Scratch&>(c.scratch), p.targets[unit.matrix]);
+    Product product = product_of(const_cast<Scratch&>(c.scratch), p.targets[bundle.matrix]);
     product.rows = m.rows;
-    int o = unit.tile * tile_rows;
-    UnitTarget target = {product.at(unit.segment, 0) + o, m.rows,
-                         m.rows - o < tile_rows ? m.rows - o : tile_rows};
-    const uint8_t* tile = m.data + unit.tile * m.tile_bytes;
+    const int o = bundle.tile * tile_rows, n = bundle.tiles * tile_rows;
+    UnitTarget target = {product.at(bundle.segment, 0) + o, m.rows,
+                         m.rows - o < n ? m.rows - o : n};
     switch (static_cast<BlockType>(m.type)) {
         case BlockType::Q4_K:
-            return multiply_type<BlockType::Q4_K>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::Q4_K>(input, x, first, last, bundle.tiles, ring,
+                                                  target);
         case BlockType::Q5_K:
-            return multiply_type<BlockType::Q5_K>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::Q5_K>(input, x, first, last, bundle.tiles, ring,
+                                                  target);
         case BlockType::Q6_K:
-            return multiply_type<BlockType::Q6_K>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::Q6_K>(input, x, first, last, bundle.tiles, ring,
+                                                  target);
         case BlockType::IQ4_XS:
-            return multiply_type<BlockType::IQ4_XS>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::IQ4_XS>(input, x, first, last, bundle.tiles, ring,
+                                                    target);
         case BlockType::Q8_0:
-            return multiply_type<BlockType::Q8_0>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::Q8_0>(input, x, first, last, bundle.tiles, ring,
+                                                  target);
         case BlockType::Q4_0:
-            return multiply_type<BlockType::Q4_0>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::Q4_0>(input, x, first, last, bundle.tiles, ring,
+                                                  target);
         case BlockType::Q4_1:
-            return multiply_type<BlockType::Q4_1>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::Q4_1>(input, x, first, last, bundle.tiles, ring,
+                                                  target);
         case BlockType::Q5_0:
-            return multiply_type<BlockType::Q5_0>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::Q5_0>(input, x, first, last, bundle.tiles, ring,
+                                                  target);
         case BlockType::Q5_1:
-            return multiply_type<BlockType::Q5_1>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::Q5_1>(input, x, first, last, bundle.tiles, ring,
+                                                  target);
         case BlockType::IQ4_NL:
-            return multiply_type<BlockType::IQ4_NL>(input, x, first, last, ring, target);
+            return multiply_type<BlockType::IQ4_NL>(input, x, first, last, bundle.tiles, ring,
+                                                    target);
         case BlockType::F32:
-            return multiply_float<BlockType::F32>(input, x, first, last, tile, target);
+            return multiply_float<BlockType::F32>(input, x, first, last, bundle.from, target);
         case BlockType::F16:
-            return multiply_float<BlockType::F16>(input, x, first, last, tile, target);
+            return multiply_float<BlockType::F16>(input, x, first, last, bundle.from, target);
         case BlockType::BF16:
-            return multiply_float<BlockType::BF16>(input, x, first, last, tile, target);
+            return multiply_float<BlockType::BF16>(input, x, first, last, bundle.from, target);
     }
 }
 
-// Every warp multiplies its units, without waiting for other warps, with at least one row. `p` is
-// the multiply phase that the warp's stream has come to; next_multiply() must follow.
-OJ_PHASE void phase_multiply(const Context& c, Stream& stream, const Phase& p) {
-    const int n_rows = multiply_rows(c, p), cols = p.matrices[0].cols;
-    Ring ring = stream.ring;
-    for (Unit unit; take_unit(stream, p, unit);) {
-        fill(stream, ring);
+// Every warp multiplies its bundles, without waiting for other warps, with at least one row. `p` is
+// the multiply phase that the warp's stream has come to; fill() must follow.
+OJ_PHASE void phase_multiply(const Context& c, const Schedule& schedule, Stream& stream,
+                             const Phase& p) {
+    const int n_rows = multiply_rows(p, p.draft_pass != 0 ? c.draft : c.step);
+    const int cols = p.matrices[0].cols;
+    bool is_full = true;  // the ring: nothing has been taken since it was filled
+    for (Bundle bundle; take_bundle(schedule, stream, p.product, bundle); is_full = false) {
+        if (!is_full) fill(schedule, stream);
+        Ring ring = stream.ring;
         const int lane = not_hoisted(lane_index());  // else every type's addresses are kept at once
-        multiply_unit(c, p, unit, {n_rows, cols, lane, lane / 4, lane % 4}, ring);
+        multiply_bundle(c, p, bundle, {n_rows, cols, lane, lane / 4, lane % 4}, ring);
+        keep(stream.ring, ring);
     }
-    keep(stream.ring, ring);
 }
 
 }  // namespace oj::cuda

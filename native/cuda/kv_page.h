@@ -28,8 +28,9 @@ OJ_HD int64_t kv_block_bytes(int codec, int dim) {
 // Indices of the scales of one position and group of 32 dimensions. Those of keys lie as a lane
 // wants them: [position / 16][position % 8][dim / 32][position % 16 / 8].
 OJ_HD int key_scale_at(int position, int group, int dim) {
-    int row = position / 16 * 8 + position % 8;
-    return (row * (dim / kv_group) + group) * 2 + position % 16 / 8;
+    const auto at = static_cast<uint32_t>(position), groups = static_cast<uint32_t>(dim) / kv_group;
+    const uint32_t row = at / 16 * 8 + at % 8;
+    return static_cast<int>((row * groups + static_cast<uint32_t>(group)) * 2 + at % 16 / 8);
 }
 OJ_HD int value_scale_at(int position, int group) {
     return group * kv_page + position;
@@ -37,10 +38,11 @@ OJ_HD int value_scale_at(int position, int group) {
 
 // Byte of element (row, k) of an operand A with k_steps steps of 32:
 // [row / 16][k / 32][lane][k % 32 / 16][row % 16 / 8][k % 4], lane = row % 8 * 4 + k % 16 / 4.
-OJ_HD int operand_a_at(int row, int k, int k_steps) {
-    int lane = row % 8 * 4 + k % 16 / 4;
-    return ((row / 16 * k_steps + k / 32) * 32 + lane) * 16 + k % 32 / 16 * 8 + row % 16 / 8 * 4 +
-           k % 4;
+OJ_HD int operand_a_at(int row, int column, int k_steps) {
+    const auto r = static_cast<uint32_t>(row), k = static_cast<uint32_t>(column);
+    const uint32_t lane = r % 8 * 4 + k % 16 / 4;
+    const uint32_t step = r / 16 * static_cast<uint32_t>(k_steps) + k / 32;
+    return static_cast<int>((step * 32 + lane) * 16 + k % 32 / 16 * 8 + r % 16 / 8 * 4 + k % 4);
 }
 
 OJ_HD int key_code_at(int position, int d, int dim) {
@@ -55,7 +57,8 @@ OJ_HD int value_code_at(int position, int d) {
 // Query heads of a row group that read one KV head are its columns, row by row. A group's column
 // groups start at that of its first row, and each row has room for whole ones.
 OJ_HD int row_column_groups(const Dims& dims) {
-    return (dims.n_heads / dims.n_kv_heads + column_rows - 1) / column_rows;
+    const auto heads = static_cast<uint32_t>(dims.n_heads) / static_cast<uint32_t>(dims.n_kv_heads);
+    return static_cast<int>((heads + column_rows - 1) / column_rows);
 }
 
 OJ_HD int64_t query_code_bytes(const Dims& dims) {
@@ -75,9 +78,10 @@ OJ_HD int64_t query_group_at(const Dims& dims, int first_row, int kv_head, int c
 // Byte of a code's high half inside a column group: [d / 32][lane][half of the code][d % 32 / 16]
 // [d % 4]; the low half is query_low bytes on.
 constexpr int query_low = 8;
-OJ_HD int query_code_at(int column, int d) {
-    int lane = column * 4 + d % 16 / 4;
-    return (d / 32 * 32 + lane) * 16 + d % 32 / 16 * 4 + d % 4;
+OJ_HD int query_code_at(int column, int dimension) {
+    const auto d = static_cast<uint32_t>(dimension);
+    const uint32_t lane = static_cast<uint32_t>(column) * 4 + d % 16 / 4;
+    return static_cast<int>((d / 32 * 32 + lane) * 16 + d % 32 / 16 * 4 + d % 4);
 }
 
 }  // namespace oj::cuda

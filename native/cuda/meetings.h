@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "cuda/partition.h"
 #include "cuda/program.h"
 #include "cuda/work.h"
 
@@ -15,8 +16,9 @@ struct StepWork {
     const StepView &step, &draft;
     int n_blocks;
 
+    const StepView& view(const Phase& p) const { return p.draft_pass != 0 ? draft : step; }
     int blocks(const Phase& p) const {
-        return working_blocks(p, dims, kv_codec, p.draft_pass != 0 ? draft : step, n_blocks);
+        return working_blocks(p, dims, kv_codec, view(p), n_blocks);
     }
 };
 
@@ -31,13 +33,23 @@ inline void plan_meetings(const Program& program, const StepWork& work,
         entry.begins_at = arrivals;
         arrivals += static_cast<uint32_t>(entry.n_blocks);
     }
-    int32_t distance = 0;
-    for (size_t i = sequence->size(); i-- > 0;) {
-        SequenceEntry& entry = (*sequence)[i];
-        ++distance;
-        if (program.phases[entry.phase].kind == PhaseKind::multiply) distance = 0;
-        entry.next_multiply = distance;
+}
+
+// The sequence's products, for the stream of weights.
+inline std::vector<ProductRun> plan_runs(const Program& program, const StepWork& work,
+                                         std::vector<SequenceEntry>* sequence) {
+    std::vector<ProductRun> runs;
+    for (SequenceEntry& entry : *sequence) {
+        const Phase& p = program.phases[entry.phase];
+        if (p.kind != PhaseKind::multiply) continue;
+        const auto product = static_cast<int16_t>(p.product);
+        const int n_rows = multiply_rows(p, work.view(p));
+        if (runs.empty() || runs.back().end != product || runs.back().n_rows != n_rows)
+            runs.push_back({product, product, n_rows});
+        ++runs.back().end;
+        entry.run = static_cast<int32_t>(runs.size()) - 1;
     }
+    return runs;
 }
 
 }  // namespace oj::cuda

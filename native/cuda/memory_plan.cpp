@@ -35,6 +35,10 @@ Input place_input(Carver* carver, int64_t cols) {
 
 }  // namespace
 
+int most_sampled(int n_slots) {
+    return static_cast<int>(std::min<int64_t>(max_step_rows, n_slots * int64_t{OJ_MAX_DRAFTS + 1}));
+}
+
 int partials_of(const Dims& dims) {
     return static_cast<int>(std::max<int64_t>(most_partials, max_step_rows * dims.n_heads));
 }
@@ -47,6 +51,7 @@ Scratch place_scratch(Carver* carver, const Dims& d, const Limits& limits) {
     };
     int in = segments(d.n_embd);
     int out = segments(std::max({2 * d.n_embd, d.n_ff, d.q_rows(), d.v_channels()}));
+    int64_t sampled = most_sampled(limits.n_slots);
     int64_t drafting = limits.mtp ? std::min<int64_t>(limits.n_slots, rows) : 0;
     int draft_rows = limits.n_draft_ids > 0 ? limits.n_draft_ids : d.n_vocab;
 
@@ -55,22 +60,24 @@ Scratch place_scratch(Carver* carver, const Dims& d, const Limits& limits) {
     s.hidden = floats(rows * d.n_embd);
     s.rotation = floats(rows * d.rope_dim);
     s.input = place_input(carver, std::max({2 * d.n_embd, d.n_ff, d.q_rows(), d.v_channels()}));
+    Carver choosing = *carver;  // these hold nothing while tokens are chosen (schedule_check.cpp)
     s.qkv = product(std::max(d.conv_channels(), 2 * d.q_rows()), in);
     s.gate = product(std::max(d.n_ff, d.v_channels()), in);
+    s.up = product(d.n_ff, in);
+    s.partials = floats(int64_t{limits.n_partials} * (d.head_dim + 2));
+    s.scores = choosing.take<float>(sampled * d.n_vocab);
+    carver->share(choosing);
     s.beta = product(d.n_v_heads, in);
     s.alpha = product(d.n_v_heads, in);
     s.key = product(d.kv_rows(), in);
     s.value = product(d.kv_rows(), in);
-    s.up = product(d.n_ff, in);
     s.out = product(d.n_embd, out);
-    s.logits = product(d.n_vocab, 1);
+    s.logits = {floats(sampled * d.n_vocab), d.n_vocab, 1};
     s.query = floats(rows * d.q_rows());
     s.query_codes = carver->take<int8_t>(query_code_bytes(d));
     s.query_scales = floats(rows * d.q_rows() / kv_group);
-    s.partials = floats(int64_t{limits.n_partials} * (d.head_dim + 2));
     s.totals = floats(rows * d.n_heads * (d.head_dim + 2));
     s.core = floats(rows * d.v_channels());
-    s.scores = floats(rows * d.n_vocab);
     s.teams = carver->take<TeamMemory>(rows);
     s.chosen = carver->take<int32_t>(rows);
     s.logprobs = carver->take<oj_logprob>(rows);
@@ -78,7 +85,6 @@ Scratch place_scratch(Carver* carver, const Dims& d, const Limits& limits) {
         s.drawn_scores = floats(int64_t{limits.n_slots} * OJ_MAX_DRAFTS * d.n_vocab);
         s.drawn = carver->take<Distribution>(int64_t{limits.n_slots} * OJ_MAX_DRAFTS);
         s.draft_logits = {floats(drafting * draft_rows), draft_rows, 1};
-        s.draft_scores = floats(drafting * d.n_vocab);
         s.draft_hidden = floats(drafting * d.n_embd);
     }
     s.results = carver->take<oj_seq_result>(limits.n_slots);
@@ -92,7 +98,7 @@ StatesView place_states(Carver* carver, const Dims& d, int n_slots) {
     states.head_floats = int64_t{d.state_dim} * d.state_dim;
     states.layer_floats = whole_words(states.conv_floats + d.n_v_heads * states.head_floats);
     states.slot_floats = whole_words(d.n_delta_layers * states.layer_floats + d.n_embd);
-    states.record_row_floats = whole_words(2 * int64_t{d.conv_channels()} + 2 * d.n_v_heads);
+    states.record_row_floats = whole_words(int64_t{d.conv_channels()} + 2 * d.n_v_heads);
     states.record_layer_floats = OJ_MAX_DRAFTS * states.record_row_floats;
     states.record_floats =
         d.n_delta_layers * states.record_layer_floats + int64_t{OJ_MAX_DRAFTS} * d.n_embd;
@@ -165,7 +171,7 @@ oj_memory_plan measure_memory(const Model& model, const oj_backend_options& opti
     plan.snapshots = options.n_snapshots * plan.state_bytes;
     plan.page_bytes = kv_layout(dims, options.kv_codec).page_bytes;
     plan.pages = options.n_pages * plan.page_bytes;
-    plan.scratch = scratch.taken() + upload_bytes;
+    plan.scratch = scratch.taken() + upload_bytes + schedule_bytes;
     int slow = options.n_snapshots - std::min(options.fast_snapshots, options.n_snapshots);
     plan.host = static_cast<int64_t>(model.token_embd.bytes()) + slow * plan.state_bytes;
     return plan;

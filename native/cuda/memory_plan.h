@@ -31,6 +31,9 @@ public:
 
     int64_t taken() const { return taken_; }
 
+    // Goes on behind both; the other one began in this one's region and is for another time.
+    void share(const Carver& other) { taken_ = taken_ < other.taken_ ? other.taken_ : taken_; }
+
 private:
     uint8_t* region_;
     int64_t taken_ = 0;
@@ -44,9 +47,15 @@ struct Limits {
     int n_partials;  // (row, head, split) results of attention that a wave keeps
 };
 
+// Rows of a step whose tokens are chosen, at most.
+int most_sampled(int n_slots);
+
 // As many as a wave of prompt rows at short contexts and of every decoding row at long ones need;
 // never fewer than one split of every row.
 int partials_of(const Dims& dims);
+
+// What a device of 24 GB spares for the phases and who multiplies what in them.
+constexpr int64_t schedule_bytes = int64_t{24} << 20;
 
 Scratch place_scratch(Carver* carver, const Dims& dims, const Limits& limits);
 StatesView place_states(Carver* carver, const Dims& dims, int n_slots);

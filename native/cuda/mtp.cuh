@@ -42,7 +42,7 @@ OJ_DEVICE const float* hidden_before(const Context& c, int r) {
 OJ_DEVICE void join_row(const Context& c, const Phase& p, int r, int token, const float* before) {
     constexpr int stride = block_warps * piece_columns;
     constexpr int turns = (max_norm_columns + stride - 1) / stride;
-    const int n = c.dims.n_embd, begin = warp_index() * piece_columns;
+    const int n = c.dims.n_embd, begin = uniform_warp_index() * piece_columns;
     auto count = [&](int k) { return n - k < piece_columns ? n - k : piece_columns; };
     Embedding pieces[turns] = {};
     OJ_UNROLL_ALL
@@ -53,24 +53,22 @@ OJ_DEVICE void join_row(const Context& c, const Phase& p, int r, int token, cons
     float* x = in_global(c.scratch.x) + static_cast<int64_t>(r) * n;
     for (int k = thread_index(); k < n; k += block_threads)
         x[k] = 0.0f;
-    const Input input = in_global(c.scratch.input);
-    const Forms forms = p.forms;
-    auto emit = [&](int first, int end, const float* v) {
-        write_input(input, forms, r, 2 * n, first, end, v);
+    auto emit = [&](int first, int end, const LaneColumns& x) {
+        write_input(c.scratch.input, p.forms, r, 2 * n, first, end, x);
     };
-    if (before != nullptr) {
+    if (shuffle(before != nullptr ? 1 : 0, 0) != 0) {  // the same in all lanes
         norm_row(
             n, c.dims.rms_eps, p.weight2,
             [&](float* row) {
+                const uint32_t strips = strips_of(n);
                 RowPart part = {};
-                load_part(before, n, &part);
-                visit_strips(n, [&](int i, int k) { store_floats<4>(row + k, part.v[i]); });
+                load_part(before, strips, &part);
+                visit_strips(strips, [&](int i, int k) { store_floats<4>(row + k, part.v[i]); });
             },
-            [&](int first, const float* v) { emit(n + first, 2 * n, v); });
+            [&](int first, const LaneColumns& x) { emit(n + first, 2 * n, x); });
     } else {
-        const float zeros[lane_columns] = {};
         for (int k = begin; k < n; k += stride)
-            emit(n + k, 2 * n, zeros);
+            emit(n + k, 2 * n, {});
     }
     norm_row(
         n, c.dims.rms_eps, p.weight,
@@ -83,7 +81,7 @@ OJ_DEVICE void join_row(const Context& c, const Phase& p, int r, int token, cons
                     pieces[i - 1] = pieces[i];
             }
         },
-        [&](int first, const float* v) { emit(first, n, v); });
+        [&](int first, const LaneColumns& x) { emit(first, n, x); });
 }
 
 // n_embd is a multiple of 256 where the input is wanted in groups of 256: pieces of the two halves
@@ -100,7 +98,7 @@ OJ_PHASE void phase_mtp_join(const Context& c, const Grid& grid, const Phase& p)
             c.draft.rows[r].token = start.token;
             c.draft.rows[r].position = start.position;
         }
-        if (start.position < 0) continue;
+        if (shuffle(start.position, 0) < 0) continue;  // the same in all lanes
         rotate_row(c, r, start.position, thread_index(), block_threads);
         join_row(c, p, r, start.token, start.hidden);
     }

@@ -45,6 +45,7 @@ struct Phase {
     int32_t kv_only;       // attn_prepare: no queries (MTP store)
     int32_t wave;          // attn_splits, attn_fold: from the SequenceEntry, which repeats the two
     Forms forms;           // of the input that this phase writes
+    int32_t product;       // multiply: which of the program's products
     const float* weight;   // norm weight
     const float* weight2;  // mtp_join: of the hidden before
     AttentionParams attention;
@@ -90,26 +91,52 @@ OJ_HD void set_products(Scratch& s, const Phase& p) {
     }
 }
 
-// Rows that a multiply phase multiplies.
-OJ_HD int multiply_rows(const Context& c, const Phase& p) {
-    if (p.draft_pass) return c.draft.n_rows;
-    return p.targets[0] == Target::logits ? c.step.n_logits : c.step.n_rows;
-}
-
 // One step: which phases in which order. The phases are the model's, the order is the step's.
 struct SequenceEntry {
     int32_t phase;  // index into Schedule.phases
     int32_t wave;   // Phase.wave of this visit
     // Set by plan_meetings():
-    int32_t n_blocks = 0;       // blocks [0, n_blocks) have work here; the others go past
-    int32_t next_multiply = 0;  // so many entries on is the next multiply phase; 0: this one
-    uint32_t begins_at = 0;     // arrivals at all entries before this one
+    int32_t n_blocks = 0;    // blocks [0, n_blocks) have work here; the others go past
+    int32_t run = -1;        // of a multiply phase: where it is in Schedule.runs
+    uint32_t begins_at = 0;  // arrivals at all entries before this one
+};
+
+// 16 weight rows and one K segment, or all columns where the product adds its segments itself
+// (n_segments 1).
+struct alignas(8) Unit {
+    int32_t tile;
+    int16_t segment, matrix;
+};
+
+// What a warp streams and multiplies at a time, resolved, so that the stream finds it with one
+// load: a unit, or those of two neighbouring tiles.
+struct alignas(16) Bundle {
+    const uint8_t* from;      // packed weights of the first tile; rows of float types
+    int32_t bytes;            // of each tile; 0 of float types, which are not streamed
+    int32_t tile_bytes;       // from a tile to the next one
+    int32_t tile;             // the first one
+    int16_t product;          // Phase.product; -1: none
+    int16_t segment, matrix;  // as in Unit
+    int16_t block_bytes;      // of a whole block
+    int8_t tiles;
+    int8_t piece_blocks;  // that may be copied at once
+};
+
+// Products that a step multiplies one after the other, with the same rows.
+struct alignas(8) ProductRun {
+    int16_t first, end;
+    int32_t n_rows;
 };
 
 struct Schedule {
     const Phase* phases;
     const SequenceEntry* sequence;
-    int32_t n_entries;
+    const ProductRun* runs;  // in the order of the sequence
+    const Bundle* bundles;   // each warp's in the order of the products
+    // Where a warp's bundles of a product begin: [warp][n_products + 1], the last one their end.
+    const int32_t* first_bundles;
+    int32_t n_entries, n_runs, n_products;
+    int32_t only;  // the one product of the run that is multiplied, or -1
 };
 
 }  // namespace oj::cuda

@@ -39,6 +39,21 @@ struct Grid {
 
 constexpr int warp_lanes = 32;
 
+// Shared memory of a block on the cards that this code is compiled for, at most.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+constexpr int most_block_shared = 99 << 10;
+#else
+constexpr int most_block_shared = 227 << 10;
+#endif
+
+// Column groups that are multiplied with two tiles at once, at most: for sm_120 ptxas (13.0) needs
+// more registers, and spills two.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr int most_pair_groups = 1;
+#else
+constexpr int most_pair_groups = 2;
+#endif
+
 struct alignas(16) Words4 {
     uint32_t x, y, z, w;
 };
@@ -227,7 +242,9 @@ inline int count_bits(uint32_t bits) {
 #else
 
 OJ_DEVICE int thread_index() {
-    return static_cast<int>(threadIdx.x);
+    const auto index = static_cast<int>(threadIdx.x);
+    __builtin_assume(index >= 0 && index < block_threads);  // arithmetic without signs is less code
+    return index;
 }
 OJ_DEVICE int block_index() {
     return static_cast<int>(blockIdx.x);
@@ -356,11 +373,22 @@ OJ_DEVICE int count_bits(uint32_t bits) {
 
 // ---- made of the above ----
 
-OJ_DEVICE int lane_index() {
-    return thread_index() % warp_lanes;
+OJ_DEVICE int lane_index() {  // unsigned arithmetic is less code
+    return static_cast<int>(static_cast<uint32_t>(thread_index()) % warp_lanes);
 }
 OJ_DEVICE int warp_index() {
-    return thread_index() / warp_lanes;
+    return static_cast<int>(static_cast<uint32_t>(thread_index()) / warp_lanes);
+}
+// By all lanes of the warp: the compiler knows that it is the same in all of them, and so what they
+// do alike. Loops over a warp's items are a third less code.
+OJ_DEVICE int uniform_warp_index() {
+    const auto warp = static_cast<uint32_t>(shuffle(warp_index(), 0));
+    return static_cast<int>(warp % block_warps);  // without a sign
+}
+
+// a / b of what is not negative: a third less code.
+OJ_DEVICE int quotient(int a, int b) {
+    return static_cast<int>(static_cast<uint32_t>(a) / static_cast<uint32_t>(b));
 }
 
 // All lanes get the sum (of exact types, or where the order is the contract's: halves 16, 8, 4, 2,
@@ -378,6 +406,14 @@ OJ_DEVICE T warp_max(T value) {
         value = value < other ? other : value;
     }
     return value;
+}
+// The same of integers that are not negative, in one instruction.
+OJ_DEVICE int warp_largest(int value) {
+#if defined(OJ_EMULATE)
+    return warp_max(value);
+#else
+    return static_cast<int>(__reduce_max_sync(0xffffffffu, static_cast<uint32_t>(value)));
+#endif
 }
 
 // Lane 0's write to shared memory that the warp's lanes have read before and will read.

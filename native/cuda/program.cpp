@@ -118,6 +118,7 @@ private:
 
     void multiply(Products products) {
         Phase& p = add(PhaseKind::multiply);
+        p.product = n_products_++;
         for (const auto& [tensor, target] : products) {
             bool sums = target == Target::logits || target == Target::draft_logits;
             Matrix m = matrix(*tensor, sums);
@@ -218,7 +219,7 @@ private:
     const WeightAddresses& weights_;
     std::vector<Phase>& phases_;
     ProductShape shapes_[10] = {};  // of the products made last, by Target
-    int n_kv_layers_ = 0, n_delta_layers_ = 0;
+    int n_kv_layers_ = 0, n_delta_layers_ = 0, n_products_ = 0;
     bool draft_pass_ = false;
     int depth_ = 0;
 };
@@ -287,7 +288,16 @@ Program make_program(const Model& model, const WeightAddresses& weights, const T
         builder.mtp_draft(depth, *draft_head);
         program.drafts.push_back({begin, builder.next()});
     }
+    program.n_products = static_cast<int>(products_of(program).size());
     return program;
+}
+
+std::vector<const Phase*> products_of(const Program& program) {
+    std::vector<const Phase*> products;
+    for (const Phase& p : program.phases) {
+        if (p.kind == PhaseKind::multiply) products.push_back(&p);
+    }
+    return products;
 }
 
 std::vector<SequenceEntry> Program::sequence(const StepShape& shape) const {

@@ -39,6 +39,7 @@ struct PhaseRange {
 
 struct Program {
     std::vector<Phase> phases;
+    int n_products;
     PhaseRange layers;  // embedding and layers
     int head_input, output, choose;
     PhaseRange store;  // the MTP block over the rows of the step; may be empty
@@ -47,6 +48,9 @@ struct Program {
 
     std::vector<SequenceEntry> sequence(const StepShape& shape) const;
 };
+
+// The multiply phases.
+std::vector<const Phase*> products_of(const Program& program);
 
 // `draft_head` is what drafts are chosen with; NULL leaves the MTP block out.
 Program make_program(const Model& model, const WeightAddresses& weights, const Tensor* draft_head);

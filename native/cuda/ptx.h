@@ -130,6 +130,10 @@ inline Words2 load8_global(const void* at) {
 inline void copy_async(void* shared, const void* global, OJ_SITE) {
     emulator::copy_async(shared, global, site);
 }
+// The same for what the next step reads again.
+inline void copy_async_kept(void* shared, const void* global, OJ_SITE) {
+    emulator::copy_async(shared, global, site);
+}
 inline void copy_commit() {
     emulator::commit_copies();
 }
@@ -250,10 +254,11 @@ OJ_DEVICE Words2 load8_global(const void* at) {
 
 OJ_DEVICE void copy_async(void* shared, const void* global) {
     auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-#if __CUDA_ARCH__ >= 900
-    // What createpolicy makes of L2::evict_first there. As a constant: made at run time, the policy
-    // was an illegal instruction in one of the two kernels (nvcc 13.0, H200).
-    constexpr uint64_t evict_first = 0x12f0000000000000;
+    // Weights give way in L2 to the kernel's code and the activations (6 % of a step). Only from
+    // compilers whose code has run: nvcc 13.0 encodes these copies as illegal instructions in some
+    // programs, for sm_120 in this one (a descriptor in an odd register, `desc[UR1]`).
+#if __CUDA_ARCH__ == 900 && __CUDACC_VER_MAJOR__ == 13 && __CUDACC_VER_MINOR__ == 0
+    constexpr uint64_t evict_first = 0x12f0000000000000;  // what createpolicy makes of it
     asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
                  "l"(global), "l"(evict_first)
                  : "memory");
@@ -261,6 +266,12 @@ OJ_DEVICE void copy_async(void* shared, const void* global) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global)
                  : "memory");
 #endif
+}
+// The same for what the next step reads again.
+OJ_DEVICE void copy_async_kept(void* shared, const void* global) {
+    auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global)
+                 : "memory");
 }
 OJ_DEVICE void launch_next_kernel() {
 #if __CUDA_ARCH__ >= 900

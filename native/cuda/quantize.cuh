@@ -4,16 +4,11 @@
 
 #include "cuda/layout.h"
 #include "cuda/platform.h"
+#include "cuda/ptx.h"
 
 namespace oj::cuda {
 
 constexpr int lane_columns = super_group / warp_lanes;  // neighbouring columns of one lane: 8
-
-OJ_DEVICE Input in_global(const Input& input) {
-    return {in_global(input.values), in_global(input.codes256), in_global(input.scales256),
-            in_global(input.sums32), in_global(input.codes32),  in_global(input.scales32),
-            in_global(input.sums)};
-}
 
 OJ_DEVICE int largest_magnitude(const float v[lane_columns]) {
     int largest = 0;
@@ -24,73 +19,98 @@ OJ_DEVICE int largest_magnitude(const float v[lane_columns]) {
     return largest;
 }
 
-// Codes of a lane's columns from `column`; returns their sum.
-OJ_DEVICE int write_codes(const float v[lane_columns], float factor, bool valid, int8_t* codes,
-                          int row, int column) {
-    const int at = input_code(row, column), next = input_code(0, 4);  // four columns on
-    int sum = 0;
+// Codes of a lane's columns, four a word: the low bytes of what the magic addition leaves.
+OJ_DEVICE Words2 make_codes(const float v[lane_columns], float factor) {
+    uint32_t words[lane_columns / 4];
     OJ_UNROLL_ALL
     for (int half = 0; half < lane_columns / 4; ++half) {
-        uint32_t word = 0;
+        uint32_t shifted[4];
         OJ_UNROLL_ALL
-        for (int i = 0; i < 4; ++i) {
-            int code = quantize_code(v[4 * half + i], factor);
-            sum += code;
-            word |= (static_cast<uint32_t>(code) & 255u) << (8 * i);
-        }
-        if (valid) *reinterpret_cast<uint32_t*>(codes + at + half * next) = word;
+        for (int i = 0; i < 4; ++i)
+            shifted[i] = float_to_bits(v[4 * half + i] * factor + 12582912.0f);
+        words[half] = permute_bytes(permute_bytes(shifted[0], shifted[1], 0x0040),
+                                    permute_bytes(shifted[2], shifted[3], 0x0040), 0x5410);
     }
-    return sum;
+    return {words[0], words[1]};
+}
+
+// quantize_factor() in even lanes and quantize_scale() in odd ones, of the same group: one division
+// for both.
+OJ_DEVICE float factor_or_scale(float largest) {
+    const bool is_scale = lane_index() % 2 != 0;
+    const float quotient = (is_scale ? largest : 127.0f) / (is_scale ? 127.0f : largest);
+    return largest > 1e-30f ? quotient : 0.0f;
+}
+
+// A lane's neighbouring columns: by value, so that they stay in registers when they are passed to a
+// function.
+struct LaneColumns {
+    float v[lane_columns];
+};
+
+// A lane's codes of a group that is as large as `largest` (bits) go to `codes` and on; returns the
+// sum of a small group's codes, and the group's factor in even lanes, its scale in odd ones.
+struct GroupCodes {
+    int16_t sum;
+    float scale;
+};
+OJ_DEVICE GroupCodes write_codes(const float v[lane_columns], int largest, bool valid,
+                                 int8_t* codes) {
+    const float scale = factor_or_scale(bits_to_float(static_cast<uint32_t>(largest)));
+    const Words2 words = make_codes(v, shuffle(scale, lane_index() & ~1));
+    if (valid) {
+        *reinterpret_cast<uint32_t*>(codes) = words.x;
+        *reinterpret_cast<uint32_t*>(codes + input_code(0, 4)) = words.y;  // four columns on
+    }
+    int sum = dot4(words.x, 0x01010101u, dot4(words.y, 0x01010101u, 0));
+    sum += shuffle_xor(sum, 1);
+    sum += shuffle_xor(sum, 2);
+    return {static_cast<int16_t>(sum), scale};
 }
 
 // One warp writes columns [first, first + 256), but none from `end` on, of a row of `cols` columns,
-// in the forms asked for: lane l has columns first + 8 l .. + 7 in v. `first` is a multiple of 256
-// where groups of 256 are wanted; what the lanes behind the end pass does not matter.
-OJ_DEVICE void write_input(const Input& input, const Forms& forms, int row, int cols, int first,
-                           int end, const float v[lane_columns]) {
-    int lane = lane_index();
-    int column = first + lane * lane_columns;
-    bool valid = column < end;
+// in the forms asked for: lane l has columns first + 8 l .. + 7. `first` is a multiple of 256 where
+// groups of 256 are wanted; what the lanes behind the end pass does not matter. A function of its
+// own, which all phases share: it is rarely lost from the instruction cache.
+OJ_PHASE void write_input(const Input& input, const Forms& forms, int row, int cols, int first,
+                          int end, LaneColumns columns) {
+    const float* v = columns.v;
+    const int lane = lane_index(), column = first + lane * lane_columns;
+    const bool valid = column < end;
     if (forms.values && valid) {
-        float* values = input.values + static_cast<int64_t>(row) * cols + column;
+        float* values = in_global(input.values) + static_cast<int64_t>(row) * cols + column;
         for (int i = 0; i < lane_columns; ++i)
             values[i] = v[i];
     }
-    int largest = largest_magnitude(v);
-    for (int width = 1; width < small_group / lane_columns; width *= 2) {
-        int other = shuffle_xor(largest, width);
-        largest = other > largest ? other : largest;
-    }
+    const int at = input_code(row, column);
+    const int magnitude = largest_magnitude(v);
     if (forms.group32) {
-        float magnitude = bits_to_float(static_cast<uint32_t>(largest));
-        int sum = write_codes(v, quantize_factor(magnitude), valid, input.codes32, row, column);
-        sum += shuffle_xor(sum, 1);
-        sum += shuffle_xor(sum, 2);
-        if (valid && lane % 4 == 0) {
-            int at = input_scale(row, column / small_group);
-            input.sums[at] = static_cast<int16_t>(sum);
-            input.scales32[at] = quantize_scale(magnitude);
-        }
-    }
-    if (forms.group256) {
-        for (int width = small_group / lane_columns; width < warp_lanes; width *= 2) {
+        int largest = magnitude;
+        for (int width = 1; width < small_group / lane_columns; width *= 2) {
             int other = shuffle_xor(largest, width);
             largest = other > largest ? other : largest;
         }
-        float magnitude = bits_to_float(static_cast<uint32_t>(largest));
-        int sum = write_codes(v, quantize_factor(magnitude), valid, input.codes256, row, column);
-        sum += shuffle_xor(sum, 1);
-        sum += shuffle_xor(sum, 2);
-        if (lane % 4 == 0) input.sums32[input_sum32(row, column)] = static_cast<int16_t>(sum);
-        if (lane == 0)
-            input.scales256[input_scale(row, column / super_group)] = quantize_scale(magnitude);
+        const int group = input_scale(row, quotient(column, small_group));
+        int16_t* sums = in_global(input.sums) + group;
+        float* scales = in_global(input.scales32) + group;
+        const GroupCodes codes = write_codes(v, largest, valid, in_global(input.codes32) + at);
+        if (valid && lane % 4 == 1) *sums = codes.sum, *scales = codes.scale;
+    }
+    if (forms.group256) {
+        int16_t* sums = in_global(input.sums32) + input_sum32(row, column);
+        float* scales =
+            in_global(input.scales256) + input_scale(row, quotient(column, super_group));
+        const GroupCodes codes =
+            write_codes(v, warp_largest(magnitude), valid, in_global(input.codes256) + at);
+        if (valid && lane % 4 == 1) *sums = codes.sum;
+        if (valid && lane == 1) *scales = codes.scale;
     }
 }
 
 // Up to the row's end.
 OJ_DEVICE void write_input(const Input& input, const Forms& forms, int row, int cols, int first,
-                           const float v[lane_columns]) {
-    write_input(input, forms, row, cols, first, cols, v);
+                           const LaneColumns& columns) {
+    write_input(input, forms, row, cols, first, cols, columns);
 }
 
 }  // namespace oj::cuda

@@ -174,21 +174,31 @@ OJ_DEVICE void for_ids(const SampleShared& s, F f) {
         f(id);
 }
 
-// Over the block's part of the vocabulary. What is loaded together would otherwise wait for the
-// stores between.
-OJ_DEVICE void copy_part(const float* from, float* to, const SampleShared& s) {
-    constexpr int together = 8;
+// Calls f(id, value) for this thread's ids of the block's part of the vocabulary, and some behind
+// it with -INFINITY; `together` values are on their way at a time.
+template <int together, class F>
+OJ_DEVICE void for_values(const float* from, const SampleShared& s, F f) {
+    const float* values = in_global(from);
     const int end = s.team.end;
+    OJ_UNROLL(1)
     for (int first = s.team.begin + thread_index(); first < end;
          first += together * block_threads) {
         float v[together];
         OJ_UNROLL_ALL
-        for (int i = 0; i < together; ++i)
-            v[i] = first + i * block_threads < end ? from[first + i * block_threads] : 0.0f;
+        for (int i = 0; i < together; ++i) {
+            const int id = first + i * block_threads;
+            v[i] = id < end ? values[id] : -INFINITY;
+        }
         OJ_UNROLL_ALL
         for (int i = 0; i < together; ++i)
-            if (first + i * block_threads < end) to[first + i * block_threads] = v[i];
+            f(first + i * block_threads, v[i]);
     }
+}
+
+OJ_DEVICE void copy_part(const float* from, float* to, const SampleShared& s) {
+    for_values<8>(from, s, [&](int32_t id, float value) {
+        if (id < s.team.end) in_global(to)[id] = value;
+    });
 }
 
 // ------------------------------------------------------------- logits -> scores
@@ -244,8 +254,8 @@ OJ_DEVICE void adjust_scores(const StepView& step, const Run& run, const uint32_
 
 OJ_DEVICE Candidate best_score(const float* scores, SampleShared& s) {
     Candidate mine = no_candidate;
-    for_ids(s, [&](int32_t i) {
-        if (scores[i] > mine.value) mine = {scores[i], i};
+    for_values<16>(scores, s, [&](int32_t id, float score) {
+        if (score > mine.value) mine = {score, id};
     });
     mine = team_best(mine, s);
     return mine.id == kEveryId ? Candidate{mine.value, 0} : mine;
@@ -411,7 +421,7 @@ OJ_DEVICE int32_t choose_rest(const Distribution& p, const Distribution* q, int3
 OJ_DEVICE void report_logprob(const float* scores, float max, int32_t token, int32_t n_top,
                               oj_logprob* out, SampleShared& s) {
     int64_t mass = 0;
-    for_ids(s, [&](int32_t i) { mass += token_mass(scores[i] - max); });
+    for_values<8>(scores, s, [&](int32_t, float score) { mass += token_mass(score - max); });
     mass = team_sum(mass, s);
     float log_sum = log_f32(static_cast<float>(mass)) - kLogMassUnit;
     bool is_first = is_speaker(s);
@@ -455,6 +465,21 @@ OJ_DEVICE int32_t chosen_token(const Context& c, const Run& run, int r, Candidat
     return choose_rest(p, q, draft, Noise(sampling.seed, position, Purpose::residual), s);
 }
 
+// What the sampled row `r` of a run is chosen by: its logits, or what bias, penalties and mask
+// make of a copy.
+OJ_DEVICE const float* adjusted_scores(const Context& c, const Run& run, int r, int item,
+                                       const float* logits, SampleShared& s) {
+    const int mask = run.first_mask < 0 ? -1 : c.step.mask_rows[run.first_mask + r];
+    if (mask < 0 && run.sampling.n_bias == 0 && !has_penalties(run.sampling)) return logits;
+    float* scores = c.scratch.scores + static_cast<int64_t>(item) * c.dims.n_vocab;
+    copy_part(logits, scores, s);
+    if (thread_index() < r)
+        s.extra[thread_index()] = c.step.rows[run.first_row + run.n_certain + thread_index()].token;
+    if (thread_index() == 0) s.n_extra = r;
+    adjust_scores(c.step, run, mask < 0 ? nullptr : c.step.mask_bits + mask, scores, s);
+    return scores;
+}
+
 // Every sampled row, as if the drafts before it were accepted.
 OJ_PHASE void phase_choose(const Context& c, const Grid& grid, const Phase&) {
     SampleShared& s = *reinterpret_cast<SampleShared*>(grid.shared);
@@ -464,22 +489,14 @@ OJ_PHASE void phase_choose(const Context& c, const Grid& grid, const Phase&) {
         const Run& run = c.step.runs[c.step.rows[row].run];
         int r = row - (run.first_row + run.n_rows - run.n_sampled);
         int at = c.step.rows[row].logits_row;
-        float* scores = c.scratch.scores + static_cast<int64_t>(at) * c.dims.n_vocab;
         const float* logits = c.scratch.logits.at(0, at);
         join_team(c, at, grid.block % together, together, s);
-        copy_part(logits, scores, s);
-        if (thread_index() < r)
-            s.extra[thread_index()] =
-                c.step.rows[run.first_row + run.n_certain + thread_index()].token;
-        if (thread_index() == 0) s.n_extra = r;
-        int mask = run.first_mask < 0 ? -1 : c.step.mask_rows[run.first_mask + r];
-        adjust_scores(c.step, run, mask < 0 ? nullptr : c.step.mask_bits + mask, scores, s);
+        const float* scores = adjusted_scores(c, run, r, item, logits, s);
         Candidate likeliest = best_score(scores, s);
         int32_t token = chosen_token(c, run, r, likeliest, scores, s);
-        bool is_adjusted = run.sampling.adjusted_logprobs != 0;
-        float max = is_adjusted ? likeliest.value : best_score(logits, s).value;
-        report_logprob(is_adjusted ? scores : logits, max, token, run.sampling.top_logprobs,
-                       &c.scratch.logprobs[at], s);
+        const float* reported = run.sampling.adjusted_logprobs != 0 ? scores : logits;
+        float max = reported == scores ? likeliest.value : best_score(logits, s).value;
+        report_logprob(reported, max, token, run.sampling.top_logprobs, &c.scratch.logprobs[at], s);
         if (is_speaker(s)) c.scratch.chosen[at] = token;
     }
 }
@@ -570,7 +587,7 @@ OJ_PHASE void phase_draft_choose(const Context& c, const Grid& grid, const Phase
         if (position < 0) continue;
         int index = c.step.drafting[i];
         const Run& run = c.step.runs[index];
-        float* scores = c.scratch.draft_scores + i * n_vocab;
+        float* scores = c.scratch.scores + i * n_vocab;
         if (!is_coupled(run.sampling)) {
             int64_t drawn = static_cast<int64_t>(run.slot) * OJ_MAX_DRAFTS + p.depth;
             scores = c.scratch.drawn_scores + drawn * n_vocab;

@@ -66,6 +66,7 @@ enum class Mode {
     take,    // read for the last time
     update,  // read and written by the same work item
     write,   // a new value
+    cover,   // holds nothing, and another buffer lies in its memory
 };
 
 struct Access {
@@ -85,6 +86,13 @@ struct Visit {
     bool has_rows, has_logits;
     bool first_wave, last_wave;
 };
+
+// A phase that chooses tokens: scores lie over some of the layers' buffers (place_scratch()).
+std::vector<Access> with_scores(std::vector<Access> all) {
+    for (Buffer buffer : {Buffer::qkv, Buffer::gate, Buffer::up, Buffer::partials})
+        all.push_back({buffer, Mode::cover});
+    return all;
+}
 
 std::vector<Access> accesses(const Phase& p, const Visit& v) {
     using B = Buffer;
@@ -147,10 +155,10 @@ std::vector<Access> accesses(const Phase& p, const Visit& v) {
             return all;
         }
         case PhaseKind::choose:
-            return {{B::logits, M::take},
-                    {B::teams, M::take},
-                    {B::drawn, M::look},
-                    {B::choices, M::write}};
+            return with_scores({{B::logits, M::take},
+                                {B::teams, M::take},
+                                {B::drawn, M::look},
+                                {B::choices, M::write}});
         case PhaseKind::verify: {
             std::vector<Access> all = {{B::state_hidden, M::update}, {B::results, M::write}};
             if (v.has_rows) all.push_back({B::hidden, M::look});
@@ -174,10 +182,10 @@ std::vector<Access> accesses(const Phase& p, const Visit& v) {
                     {B::input, M::write},
                     {B::teams, M::write}};
         case PhaseKind::draft_choose:
-            return {{B::draft_logits, M::take},
-                    {B::teams, M::take},
-                    {B::results, M::update},
-                    {B::drawn, M::write}};
+            return with_scores({{B::draft_logits, M::take},
+                                {B::teams, M::take},
+                                {B::results, M::update},
+                                {B::drawn, M::write}});
     }
     return {};
 }
@@ -206,8 +214,9 @@ public:
     std::string visit(int entry, const Access& access) {
         Value& value = value_of(access);
         const std::string name = buffer_names[static_cast<int>(access.buffer)];
-        bool reads = access.mode != Mode::write, writes = access.mode >= Mode::update;
+        bool reads = access.mode < Mode::write, writes = access.mode >= Mode::update;
         if (reads && !value.present) return "reads " + name + ", which holds nothing";
+        if (access.mode == Mode::cover && value.present) return "writes over " + name;
         if (access.mode == Mode::write && value.present && !value.read && !is_kept(access.buffer)) {
             return "overwrites " + name + ", which nobody has read";
         }
@@ -224,7 +233,7 @@ public:
             if (access.mode == Mode::take) value.present = false;
         }
         if (writes) {
-            value.present = true;
+            value.present = access.mode != Mode::cover;
             value.read = access.mode == Mode::update;
             if (access.mode == Mode::update && !is_kept(access.buffer)) value.read = false;
             value.writer = entry;
@@ -482,12 +491,6 @@ std::string check_meetings(const Program& program, const StepWork& work,
     for (int i = 0; i < n; ++i) {
         if (sequence[i].n_blocks != work.blocks(program.phases[sequence[i].phase]))
             return fault(i, "is not begun by the blocks that have work in it");
-        int next = i + sequence[i].next_multiply;
-        if (next > n) return fault(i, "names another multiply phase");
-        for (int j = i; j <= next && j < n; ++j) {
-            bool multiplies = program.phases[sequence[j].phase].kind == PhaseKind::multiply;
-            if (multiplies != (j == next)) return fault(i, "names another multiply phase");
-        }
     }
     Walk free(sequence, work.n_blocks);
     free.run(-1, -1);
@@ -504,53 +507,122 @@ std::string check_meetings(const Program& program, const StepWork& work,
     return "";
 }
 
-std::vector<UnitRange> partition(const Phase& phase, int n_blocks) {
-    std::vector<UnitRange> warps;
-    int n_warps = n_blocks * block_warps;
-    for (int warp = 0; warp < n_warps; ++warp)
-        warps.push_back(warp_units(phase, warp, n_warps));
-    return warps;
+std::string check_runs(const Program& program, const StepWork& work,
+                       const std::vector<SequenceEntry>& sequence,
+                       const std::vector<ProductRun>& runs) {
+    int run = 0, product = runs.empty() ? 0 : runs[0].first;
+    for (size_t i = 0; i < sequence.size(); ++i) {
+        const SequenceEntry& entry = sequence[i];
+        const Phase& p = program.phases[entry.phase];
+        auto fault = [&](const char* what) { return where(static_cast<int>(i), p) + what; };
+        if (p.kind != PhaseKind::multiply) {
+            if (entry.run != -1) return fault("multiplies nothing");
+            continue;
+        }
+        if (run < static_cast<int>(runs.size()) && product == runs[run].end) {
+            if (++run < static_cast<int>(runs.size())) product = runs[run].first;
+        }
+        if (run >= static_cast<int>(runs.size())) return fault("is not streamed");
+        if (entry.run != run) return fault("is not in the stream's run");
+        if (p.product != product++) return fault("is another product to the stream");
+        if (runs[run].n_rows != multiply_rows(p, work.view(p))) return fault("has other rows");
+    }
+    const bool ends =
+        runs.empty() || (run + 1 == static_cast<int>(runs.size()) && product == runs[run].end);
+    return ends ? "" : "the stream comes to more products than the step";
 }
 
-std::string check_partition(const Phase& phase, const std::vector<UnitRange>& warps) {
-    Unit at = {0, 0, 0};
-    const Unit end = {phase.n_matrices, 0, 0};
-    int64_t largest = 0, block = 0;
-    std::vector<int64_t> filled;  // bytes of each tile of the matrix
-    std::vector<int64_t> bytes(warps.size());
-    for (size_t w = 0; w < warps.size(); ++w) {
-        const UnitRange& range = warps[w];
-        std::string name = "warp " + std::to_string(w);
-        if (!same_unit(range.first, at)) return name + " does not begin where the one before ends";
-        while (!same_unit(at, range.end)) {
-            if (same_unit(at, end)) return name + " goes past the last unit";
-            const Matrix& m = phase.matrices[at.matrix];
-            filled.resize(m.n_tiles);
-            if (unit_offset(m, at) != at.tile * m.tile_bytes + filled[at.tile])
-                return name + " leaves out bytes";
-            int64_t size = unit_bytes(m, at);
-            if (size <= 0) return name + " has an empty unit";
-            largest = std::max(largest, size);
-            bytes[w] += size;
-            filled[at.tile] += size;
-            Unit next = next_unit(phase, at);
-            if (next.matrix != at.matrix) {
-                for (int64_t bytes : filled) {
-                    if (bytes != m.tile_bytes) return name + " leaves out a tile's end";
-                }
-                filled.clear();
-            }
-            at = next;
+namespace {
+
+// What the warps have of one product.
+class ShareCheck {
+public:
+    ShareCheck(const Phase& p, int n_warps) : p_(p), bytes_(static_cast<size_t>(n_warps)) {
+        for (int m = 0; m < p.n_matrices; ++m) {
+            const Matrix& matrix = p.matrices[m];
+            taken_.emplace_back(static_cast<size_t>(matrix.n_tiles * matrix.n_segments));
         }
     }
-    if (!same_unit(at, end)) return "units are left over";
-    int64_t total = weight_bytes(phase), n = static_cast<int64_t>(warps.size());
-    for (int64_t w = 0; w < n; ++w) {
-        if (bytes[w] * n > total + largest * n)
-            return "warp " + std::to_string(w) + " has more than its share and a unit";
-        block = w % block_warps == 0 ? bytes[w] : block + bytes[w];
-        if (w % block_warps == block_warps - 1 && block * n > total * block_warps + largest * n)
-            return "the block of warp " + std::to_string(w) + " has more than its share and a unit";
+
+    std::string take(int warp, const Bundle& b) {
+        if (b.product != p_.product) return "is of another product";
+        if (b.matrix < 0 || b.matrix >= p_.n_matrices) return "names no matrix";
+        const Matrix& m = p_.matrices[b.matrix];
+        if (b.tiles < 1 || b.tiles > (is_common(static_cast<BlockType>(m.type)) ? 2 : 1))
+            return "has too many tiles or none";
+        if (b.tile < 0 || b.tile + b.tiles > m.n_tiles) return "goes past the last tile";
+        if (b.segment < 0 || b.segment >= m.n_segments) return "names no segment";
+        const TileFormat f = tile_format(static_cast<BlockType>(m.type));
+        Unit unit = {b.tile, b.segment, b.matrix};
+        const int64_t size = unit_bytes(m, unit);
+        const bool is_float = f.code_bits == 0;  // its rows are whole
+        if (b.from != m.data + (is_float ? unit.tile * m.tile_bytes : unit_offset(m, unit)))
+            return "lies elsewhere";
+        if (b.bytes != (is_float ? 0 : size)) return "leaves out bytes";
+        if (b.tile_bytes != m.tile_bytes) return "finds its second tile elsewhere";
+        if (b.block_bytes != block_bytes(f, block_steps) ||
+            b.piece_blocks != (f.group == super_group ? 2 : 1))
+            return "has other blocks";
+        for (; unit.tile < b.tile + b.tiles; ++unit.tile) {
+            auto taken = taken_[static_cast<size_t>(b.matrix)].begin() + unit.tile * m.n_segments +
+                         unit.segment;
+            if (*taken) return "has what another one has";
+            *taken = true;
+            bytes_[static_cast<size_t>(warp)] += size;
+            largest_ = std::max(largest_, size);
+        }
+        return "";
+    }
+
+    std::string end() const {
+        for (const std::vector<bool>& taken : taken_) {
+            if (std::find(taken.begin(), taken.end(), false) != taken.end())
+                return "units are left over";
+        }
+        const int64_t total = weight_bytes(p_), n = static_cast<int64_t>(bytes_.size());
+        int64_t block = 0;
+        for (int64_t w = 0; w < n; ++w) {
+            if (bytes_[w] * n > total + largest_ * n)
+                return "warp " + std::to_string(w) + " has more than its share and a unit";
+            block = w % block_warps == 0 ? bytes_[w] : block + bytes_[w];
+            if (w % block_warps == block_warps - 1 &&
+                block * n > total * block_warps + largest_ * n)
+                return "the block of warp " + std::to_string(w) +
+                       " has more than its share and a unit";
+        }
+        return "";
+    }
+
+private:
+    const Phase& p_;
+    std::vector<std::vector<bool>> taken_;  // of every matrix: [tile][segment]
+    std::vector<int64_t> bytes_;            // of every warp
+    int64_t largest_ = 0;
+};
+
+}  // namespace
+
+std::string check_shares(const std::vector<const Phase*>& products, const Shares& shares,
+                         int n_blocks) {
+    const int n_warps = n_blocks * block_warps;
+    const size_t row = products.size() + 1;
+    if (shares.first.size() != row * static_cast<size_t>(n_warps)) return "a warp is left out";
+    if (shares.first.front() != 0 ||
+        shares.first.back() != static_cast<int32_t>(shares.bundles.size()))
+        return "bundles are left out";
+    for (size_t i = 0; i < products.size(); ++i) {
+        ShareCheck check(*products[i], n_warps);
+        for (int w = 0; w < n_warps; ++w) {
+            const int32_t* first = shares.first.data() + static_cast<size_t>(w) * row + i;
+            for (int32_t at = first[0]; at < first[1]; ++at) {
+                std::string fault = check.take(w, shares.bundles[static_cast<size_t>(at)]);
+                if (!fault.empty())
+                    return "product " + std::to_string(i) + ", warp " + std::to_string(w) +
+                           ": a bundle " + fault;
+            }
+        }
+        std::string fault = check.end();
+        if (!fault.empty()) return "product " + std::to_string(i) + ": " + fault;
     }
     return "";
 }

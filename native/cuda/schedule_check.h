@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cuda/meetings.h"
-#include "cuda/partition.h"
 #include "cuda/program.h"
+#include "cuda/shares.h"
 
 namespace oj::cuda {
 
@@ -29,11 +29,14 @@ std::string check_sequence(const Program& program, const std::vector<SequenceEnt
 std::string check_meetings(const Program& program, const StepWork& work,
                            const std::vector<SequenceEntry>& sequence);
 
-// The units of every warp, in order.
-std::vector<UnitRange> partition(const Phase& phase, int n_blocks);
+// The stream of weights comes to the sequence's products, in their order and with their rows.
+std::string check_runs(const Program& program, const StepWork& work,
+                       const std::vector<SequenceEntry>& sequence,
+                       const std::vector<ProductRun>& runs);
 
-// Every byte of the phase's weights belongs to one unit of one warp, and no warp or block has more
-// than its share and a unit.
-std::string check_partition(const Phase& phase, const std::vector<UnitRange>& warps);
+// Every byte of the products' weights belongs to one bundle of one warp, which lies where its tiles
+// do, and no warp or block has more than its share of a product and a unit.
+std::string check_shares(const std::vector<const Phase*>& products, const Shares& shares,
+                         int n_blocks);
 
 }  // namespace oj::cuda

@@ -4,6 +4,7 @@
 
 #include "cuda/attention.cuh"
 #include "cuda/delta.cuh"
+#include "cuda/delta_out.cuh"
 #include "cuda/gemm.cuh"
 #include "cuda/mtp.cuh"
 #include "cuda/sample.cuh"
@@ -42,7 +43,11 @@ struct StepShared {
 // has.
 constexpr int ring_at =
     phase_shared_bytes + (static_cast<int>(sizeof(StepShared)) + 127) / 128 * 128;
-static_assert(ring_at + smallest_ring_bytes <= 99 << 10, "what every supported card has");
+constexpr int least_shared_bytes = 99 << 10;  // what every supported card has
+static_assert(ring_at + smallest_ring_bytes <= least_shared_bytes);
+static_assert(pairs_together(whole_block_bytes(BlockType::Q4_K), 1,
+                             (least_shared_bytes - ring_at) / block_warps),
+              "on every supported card");
 
 OJ_DEVICE StepShared& step_memory() {
     return *reinterpret_cast<StepShared*>(shared_memory() + phase_shared_bytes);
@@ -138,24 +143,25 @@ OJ_DEVICE StepShared& open_step(StepHeader& header, const Schedule& schedule) {
     }
     copy_to_shared<block_threads>(header.context, &step.context);
     block_sync();
-    if (warp_index() == 1) {
+    if (uniform_warp_index() == 1) {
         choose_visit(step.schedule, step.grid.block, candidate(step.schedule, 0), &step.later);
         warp_sync();
         advance(step, load_ahead(step));
     }
-    open_stream(step.schedule, step.grid, ring_at, header.ring_bytes, step.streams[warp_index()]);
+    open_stream(step.schedule, ring_at, header.ring_bytes, step.streams[uniform_warp_index()]);
     block_sync();
     return step;
 }
 
-OJ_DEVICE void run_phase(const Context& c, const Grid& grid, const Phase& p, Stream& stream) {
+OJ_DEVICE void run_phase(const Context& c, const Schedule& schedule, const Grid& grid,
+                         const Phase& p, Stream& stream) {
     switch (p.kind) {
         case PhaseKind::embed:
             return phase_embed(c, grid, p);
         case PhaseKind::norm_input:
             return phase_norm_input(c, grid, p);
         case PhaseKind::multiply:
-            return phase_multiply(c, stream, p);
+            return phase_multiply(c, schedule, stream, p);
         case PhaseKind::delta_core:
             return phase_delta_core(c, grid, p);
         case PhaseKind::delta_out:
@@ -196,7 +202,7 @@ OJ_DEVICE uint32_t stress_delay(uint32_t seed, int block, int meeting) {
 OJ_DEVICE bool begin_next(StepShared& step) {
     bool failed = false;
     Ahead ahead = {};
-    if (warp_index() == 1) {
+    if (uniform_warp_index() == 1) {
         ahead = load_ahead(step);
         enter_next(step);
     }
@@ -207,7 +213,7 @@ OJ_DEVICE bool begin_next(StepShared& step) {
         if (step.stress != 0) delay(stress_delay(step.stress, block_index(), 2 * next.entry));
     }
     if (block_any(failed)) return false;
-    if (warp_index() == 1) advance(step, ahead);
+    if (uniform_warp_index() == 1) advance(step, ahead);
     return true;
 }
 
@@ -221,7 +227,7 @@ OJ_DEVICE void end_entry(StepShared& step) {
         if (step.stress != 0) delay(stress_delay(step.stress, block_index(), 2 * entry + 1));
         add_release(&step.barrier->arrived, 1);
     }
-    if (multiplied) next_multiply(step.streams[warp_index()]);
+    if (multiplied) fill(step.schedule, step.streams[uniform_warp_index()]);
 }
 
 OJ_DEVICE void stamp(const StepShared& step, int entry) {
@@ -230,7 +236,8 @@ OJ_DEVICE void stamp(const StepShared& step, int entry) {
 }
 
 OJ_DEVICE void run_phase(StepShared& step) {
-    run_phase(step.context, step.grid, step.phase, step.streams[warp_index()]);
+    run_phase(step.context, step.schedule, step.grid, step.phase,
+              step.streams[uniform_warp_index()]);
 }
 
 // The persistent kernel: all blocks are resident and visit the same entries, each only those at
@@ -249,12 +256,20 @@ OJ_DEVICE void run_step(StepHeader& header) {
 // One entry alone: the control build's kernel. Where the card can, it starts while the kernel
 // before it ends, and has its first weights by then.
 OJ_DEVICE void run_entry(StepHeader& header, int entry) {
-    StepShared& step =
-        open_step(header, {header.schedule.phases, header.schedule.sequence + entry, 1});
+    Schedule only = header.schedule;
+    only.sequence += entry;
+    only.n_entries = 1;
+    const int run = only.sequence->run;
+    only.n_runs = run < 0 ? 0 : 1;
+    if (run >= 0) {
+        only.runs += run;
+        only.only = only.phases[only.sequence->phase].product;
+    }
+    StepShared& step = open_step(header, only);
     launch_next_kernel();
     wait_for_kernel_before();
     if (step.next.entry > 0) return;  // other blocks' work
-    if (warp_index() == 0) enter_next(step);
+    if (uniform_warp_index() == 0) enter_next(step);
     block_sync();
     stamp(step, entry);
     run_phase(step);

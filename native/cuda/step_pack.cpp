@@ -44,7 +44,9 @@ void StepPack::fill(const oj_plan& plan, const std::vector<SlotRecords>& records
     plan_waves();
     step_.keep_logits = draft_.keep_logits = plan.keep_logits;
     sequence_ = program_.sequence(shape_);
-    plan_meetings(program_, {dims_, kv_codec_, step_, draft_, n_blocks_}, &sequence_);
+    const StepWork work = {dims_, kv_codec_, step_, draft_, n_blocks_};
+    plan_meetings(program_, work, &sequence_);
+    product_runs_ = plan_runs(program_, work, &sequence_);
 }
 
 void StepPack::add_seq(const oj_plan& plan, const oj_seq& seq, const SlotRecords& records,
@@ -165,6 +167,7 @@ void StepPack::visit_parts(Visit visit) const {
     visit(mask_rows_, [](StepHeader* h) { return &h->context.step.mask_rows; });
     visit(mask_bits_, [](StepHeader* h) { return &h->context.step.mask_bits; });
     visit(sequence_, [](StepHeader* h) { return &h->schedule.sequence; });
+    visit(product_runs_, [](StepHeader* h) { return &h->schedule.runs; });
 }
 
 int64_t StepPack::bytes() const {
@@ -180,6 +183,7 @@ void StepPack::write(const StepHeader& base, uint8_t* host, uint8_t* device) con
     header.context.step = step_;
     header.context.draft = draft_;
     header.schedule.n_entries = n_entries();
+    header.schedule.n_runs = static_cast<int32_t>(product_runs_.size());
     header.context.fault = &reinterpret_cast<StepHeader*>(device)->barrier.fault;
     int64_t at = padded(sizeof(StepHeader));
     visit_parts([&](const auto& part, auto pointer) {

@@ -79,6 +79,7 @@ private:
     std::vector<float> bias_values_;
     std::vector<uint32_t> mask_bits_;
     std::vector<SequenceEntry> sequence_;
+    std::vector<ProductRun> product_runs_;
     int last_position_ = 0, last_draft_position_ = 0;
 };
 

@@ -65,7 +65,7 @@ OJ_HD constexpr int block_bytes(TileFormat f, int n) {
     return m_at(f, n) + (f.has_m ? halves_bytes(f, n) : 0);
 }
 
-constexpr int whole_block_bytes(BlockType type) {
+OJ_HD constexpr int whole_block_bytes(BlockType type) {
     return block_bytes(tile_format(type), block_steps);
 }
 static_assert(whole_block_bytes(BlockType::Q4_K) == 16 * sizeof(BlockQ4_K));
@@ -97,6 +97,12 @@ OJ_HD constexpr int64_t packed_tile_bytes(BlockType type, int64_t cols) {
     const int64_t blocks = cols / super_group;
     const int rest = static_cast<int>(cols % super_group / 32);
     return blocks * block_bytes(f, block_steps) + (rest == 0 ? 0 : block_bytes(f, rest));
+}
+
+// What common files have: their tiles are multiplied in pairs, and more variants of their products
+// are compiled.
+OJ_HD constexpr bool is_common(BlockType type) {
+    return type == BlockType::Q4_K || type == BlockType::Q6_K;
 }
 
 // How far a code is shifted up in its byte.

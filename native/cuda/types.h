@@ -13,13 +13,13 @@ namespace oj::cuda {
 constexpr int max_step_rows = 64;   // rows of one launch
 constexpr int block_threads = 256;  // of every kernel
 constexpr int block_warps = block_threads / 32;
-constexpr int phase_shared_bytes = 24 << 10;  // shared memory of a phase, beside the weight ring
-constexpr int tile_rows = 16;                 // weight rows of a tile: M of an mma
-constexpr int column_rows = 8;                // activation rows of a column group: N of an mma
-constexpr int group_rows = 8;  // neighbouring rows of a run that read the same KV tiles
+constexpr int phase_shared_bytes = 24320;  // shared memory of a phase, beside the weight ring
+constexpr int tile_rows = 16;              // weight rows of a tile: M of an mma
+constexpr int column_rows = 8;             // activation rows of a column group: N of an mma
+constexpr int group_rows = 8;              // neighbouring rows of a run that read the same KV tiles
 
 // What phases can work on; check_cuda() refuses the rest.
-constexpr int max_norm_columns = 5536;  // of a row that a block normalises
+constexpr int max_norm_columns = 5440;  // of a row that a block normalises
 constexpr int max_taps = 4;             // of the convolution
 
 // The model's sizes (Hparams, flat).
@@ -160,8 +160,8 @@ struct StatesView {
     float* slots;
     int64_t slot_floats, layer_floats, conv_floats, head_floats;
     // Draft records, two buffers a slot: [slot][buffer][layer][OJ_MAX_DRAFTS][record_row], a row
-    // being raw [channels], mixed [channels], decay [n_v_heads], beta [n_v_heads]; then
-    // hidden [OJ_MAX_DRAFTS][n_embd].
+    // being raw [channels], decay [n_v_heads], beta [n_v_heads]; then hidden
+    // [OJ_MAX_DRAFTS][n_embd]. The convolution of a recorded row is computed again.
     float* records;
     int64_t record_floats, record_layer_floats, record_row_floats;
 
@@ -210,7 +210,7 @@ struct alignas(128) TeamMemory {
     uint64_t bins[3][kSelectBins];  // of rounds of selections in turn: the next round's are 0
 };
 
-// Buffers of a step, sized once for max_step_rows.
+// Buffers of a step, sized once: for max_step_rows, where not stated otherwise.
 struct Scratch {
     float* x;                        // residual stream [row][n_embd]
     float* hidden;                   // post-norm hidden [row][n_embd]
@@ -219,7 +219,8 @@ struct Scratch {
     Product qkv, gate, beta, alpha;  // DeltaNet in; attention: qkv = q and gate of every head
     Product key, value;
     Product up, out;      // FFN gate is `gate`; out: what is added to x next
-    Product logits;       // [logits row][n_vocab], one segment
+    Product logits;       // [logits row][n_vocab], one segment; without keep_logits only sampled
+                          // rows have one
     float* query;         // [row][n_heads][head_dim], normed, rotated, scaled (f16, f32 codecs)
     int8_t* query_codes;  // q8_0: hi, lo in fragment order (attention.h)
     float* query_scales;  // [row][n_heads][head_dim / 32]
@@ -227,14 +228,14 @@ struct Scratch {
     float* totals;        // attention: folded splits [row][head][max, sum, out[head_dim]]
     float* core;          // DeltaNet: o of every V head, before norm and gate, [row][v_channels]
     // sampling and drafts
-    float* scores;         // [logits row][n_vocab]
+    float* scores;         // [sampled row][n_vocab], of a draft pass [drafting run]: where qkv,
+                           // gate, up and partials are when nobody chooses
     TeamMemory* teams;     // [logits row], or of a draft pass [drafting run]
     int32_t* chosen;       // [logits row] token that the row chooses or accepts
     oj_logprob* logprobs;  // [logits row]
     float* drawn_scores;   // [slot][OJ_MAX_DRAFTS][n_vocab] of drawn drafts, until verified
     Distribution* drawn;   // [slot][OJ_MAX_DRAFTS]
     Product draft_logits;  // [drafting run][draft head rows], one segment
-    float* draft_scores;   // [drafting run][n_vocab]
     float* draft_hidden;   // [drafting run][n_embd], chained
     float* kept_drafts;    // [run * OJ_MAX_DRAFTS + depth][n_vocab], with keep_logits; may be null
     oj_seq_result* results;  // [run]

@@ -21,7 +21,7 @@ OJ_DEVICE const StepView& view_of(const Context& c, const Phase& p) {
 
 // Warps take items in turn, neighbouring items in different blocks.
 OJ_DEVICE int first_item_of_warp(const Grid& grid) {
-    return warp_index() * grid.n_blocks + grid.block;
+    return uniform_warp_index() * grid.n_blocks + grid.block;
 }
 OJ_DEVICE int warps_of(const Grid& grid) {
     return grid.n_blocks * block_warps;
@@ -50,38 +50,66 @@ OJ_DEVICE void store_floats(float* to, const float* from) {
 constexpr int segments_at_once = 3;  // so many has a product of n_embd columns at most
 static_assert(max_norm_columns <= segments_at_once * k_segment);
 
+// Where those of one row lie: what there is of a product fits into 32 bits, and 64 are more code.
+struct Segments {
+    const float* data;
+    uint32_t first, step;  // of the first segment; to the next one
+    int n;
+};
+OJ_DEVICE Segments segments_of(const Product& product, int r, int o) {
+    const auto rows = static_cast<uint32_t>(product.rows);
+    return {in_global(product.data), static_cast<uint32_t>(r) * rows + static_cast<uint32_t>(o),
+            max_step_rows * rows, product.n_segments};
+}
+
 template <int n>
-OJ_DEVICE void load_segments(const Product& product, int first, int r, int o,
-                             float part[segments_at_once][n]) {
-    OJ_UNROLL_ALL
-    for (int i = 0; i < segments_at_once; ++i) {
-        int s = first + i < product.n_segments ? first + i : first;
-        if constexpr (n == 1) {
-            part[i][0] = in_global(product.at(s, r))[o];
-        } else {
-            load_floats<n>(in_global(product.at(s, r)) + o, part[i]);
-        }
+OJ_DEVICE void load_segment(const Segments& segments, int s, float* part) {
+    const float* from = segments.data + (segments.first + static_cast<uint32_t>(s) * segments.step);
+    if constexpr (n == 1) {
+        part[0] = from[0];
+    } else {
+        load_floats<n>(from, part);
     }
 }
+// Segments from `first` on; again the first one for each that is not there.
 template <int n>
-OJ_DEVICE void add_segments(const Product& product, int first,
+OJ_DEVICE void load_segments(const Segments& segments, int first, float part[segments_at_once][n]) {
+    OJ_UNROLL_ALL
+    for (int i = 0; i < segments_at_once; ++i)
+        load_segment<n>(segments, first + i < segments.n ? first + i : first, part[i]);
+}
+// Added in turn; there is at least one.
+template <int n>
+OJ_DEVICE void add_segments(const Segments& segments, int first,
                             const float part[segments_at_once][n], float* sum) {
     OJ_UNROLL_ALL
     for (int i = 0; i < segments_at_once; ++i) {
         OJ_UNROLL_ALL
         for (int j = 0; j < n; ++j)
-            sum[j] = first + i < product.n_segments ? sum[j] + part[i][j] : sum[j];
+            sum[j] = i == 0 || first + i < segments.n ? sum[j] + part[i][j] : sum[j];
+    }
+}
+// Those from `first` on, one after the other.
+template <int n>
+OJ_DEVICE void add_rest(const Segments& segments, int first, float* sum) {
+    OJ_UNROLL(1)
+    for (int s = first; s < segments.n; ++s) {
+        float part[n];
+        load_segment<n>(segments, s, part);
+        for (int i = 0; i < n; ++i)
+            sum[i] += part[i];
     }
 }
 template <int n>
 OJ_DEVICE void sum_segments(const Product& product, int r, int o, float* sum) {
+    const Segments segments = segments_of(product, r, o);
     for (int i = 0; i < n; ++i)
         sum[i] = 0.0f;
     OJ_UNROLL(1)
-    for (int s = 0; s < product.n_segments; s += segments_at_once) {
+    for (int s = 0; s < segments.n; s += segments_at_once) {
         float part[segments_at_once][n];
-        load_segments<n>(product, s, r, o, part);
-        add_segments<n>(product, s, part, sum);
+        load_segments<n>(segments, s, part);
+        add_segments<n>(segments, s, part, sum);
     }
 }
 OJ_DEVICE float sum_segments(const Product& product, int r, int o) {
@@ -90,41 +118,49 @@ OJ_DEVICE float sum_segments(const Product& product, int r, int o) {
     return sum[0];
 }
 
-// Sums of squares of x[0..n) by one warp, n a multiple of 32: added to what the lane has.
-OJ_DEVICE float add_squares(const float* x, int n, float sum) {
-    OJ_UNROLL(8)
-    for (int k = lane_index(); k < n; k += warp_lanes)
-        sum = fmaf(x[k], x[k], sum);
-    return sum;
-}
-
-// All lanes get the sum.
-OJ_DEVICE float sum_squares(const float* x, int n) {
-    return warp_sum(add_squares(x, n, 0.0f));
-}
-
-// The same of a long row: the next values come while these are added, one after the other.
-OJ_DEVICE float sum_row_squares(const float* x, int n) {
+// The sum of the squares of a row of shared memory by one warp, for all its lanes. The next values
+// come while these are added, one after the other.
+OJ_DEVICE float sum_row_squares(const float* row, int n) {
     constexpr int batch = 16, columns = batch * warp_lanes;
-    const int whole = n / columns * columns;
-    float sum = 0.0f, now[batch], next[batch] = {};
-    auto load = [&](int first) {
-        OJ_UNROLL_ALL
-        for (int i = 0; i < batch; ++i)
-            next[i] = x[first + i * warp_lanes + lane_index()];
-    };
-    if (whole > 0) load(0);
+    const float* mine = row + lane_index();
+    const int whole = quotient(n, columns) * columns;
+    float sum = 0.0f, v[batch] = {};  // squares of zeros change nothing
     OJ_UNROLL(1)
-    for (int first = 0; first < whole; first += columns) {
+    for (int next = 0; whole > 0 && next <= whole; next += columns) {
+        const float* from = mine + (next < whole ? next : 0);
         OJ_UNROLL_ALL
-        for (int i = 0; i < batch; ++i)
-            now[i] = next[i];
-        if (first + columns < whole) load(first + columns);
-        OJ_UNROLL_ALL
-        for (int i = 0; i < batch; ++i)
-            sum = fmaf(now[i], now[i], sum);
+        for (int i = 0; i < batch; ++i) {
+            sum = fmaf(v[i], v[i], sum);
+            v[i] = from[i * warp_lanes];
+        }
     }
-    return warp_sum(add_squares(x + whole, n - whole, sum));
+    OJ_UNROLL(1)
+    for (int k = whole + lane_index(); k < n; k += warp_lanes)
+        sum = fmaf(row[k], row[k], sum);
+    return warp_sum(sum);
+}
+
+// SiLU of two values; a function of its own for the same reason as write_input().
+struct FloatPair {
+    float a, b;
+};
+OJ_PHASE FloatPair silu_pair(FloatPair x) {
+    return {silu_f32(x.a), silu_f32(x.b)};
+}
+OJ_DEVICE void silu_columns(LaneColumns& x) {
+    OJ_UNROLL_ALL
+    for (int i = 0; i < lane_columns; i += 2) {
+        const FloatPair pair = silu_pair({x.v[i], x.v[i + 1]});
+        x.v[i] = pair.a, x.v[i + 1] = pair.b;
+    }
+}
+
+// exp_f32() and inverse_sqrt(), the same way.
+OJ_PHASE float exp_value(float x) {
+    return exp_f32(x);
+}
+OJ_PHASE float norm_factor(float x) {
+    return inverse_sqrt(x);
 }
 
 // The norm of one row of n columns by a whole block. fill(row) writes row[0..n) of shared memory
@@ -133,40 +169,52 @@ template <class Fill, class Emit>
 OJ_DEVICE void norm_row(int n, float eps, const float* weight, Fill fill, Emit emit) {
     constexpr int stride = block_warps * piece_columns;
     constexpr int turns = (max_norm_columns + stride - 1) / stride;
-    const int begin = warp_index() * piece_columns, lane_begin = lane_index() * lane_columns;
+    const int begin = uniform_warp_index() * piece_columns;
+    const int lane_begin = lane_index() * lane_columns;
     uint8_t* shared = shared_memory();
     float* scale = take_shared<float>(shared, 1);
     float* row = take_shared<float>(shared, n);
     fill(row);
-    float w[turns][lane_columns] = {};  // on its way while the squares are added
+    float w[turns][lane_columns];  // on its way while the squares are added
     OJ_UNROLL_ALL
     for (int i = 0; i < turns; ++i) {
-        int column = begin + i * stride + lane_begin;
-        if (column < n) load_floats<lane_columns>(in_global(weight) + column, w[i]);
+        const int column = begin + i * stride + lane_begin;
+        load_floats<lane_columns>(in_global(weight) + (column < n ? column : 0), w[i]);
     }
     block_sync();
-    if (warp_index() == 0) {
+    if (begin == 0) {
         float squares = sum_row_squares(row, n);
-        if (lane_index() == 0) *scale = inverse_sqrt(squares / static_cast<float>(n) + eps);
+        if (lane_index() == 0) *scale = norm_factor(squares / static_cast<float>(n) + eps);
     }
-    block_sync();
-    const float factor = *scale;
+    // The other warps go through their work meanwhile, once without columns: its instructions are
+    // in the cache when the factor is there.
+    bool begun = false;
+    float factor = 0.0f;
+    int first = n;
     OJ_UNROLL(1)
-    for (int first = begin; first < n; first += stride) {
-        int column = first + lane_begin;
-        float v[lane_columns] = {};
-        if (column < n) load_floats<lane_columns>(row + column, v);
-        OJ_UNROLL_ALL
-        for (int i = 0; i < lane_columns; ++i)
-            v[i] = v[i] * factor * w[0][i];
-        emit(first, v);
-        OJ_UNROLL_ALL
-        for (int i = 1; i < turns; ++i) {
+    do {
+        if (begun || begin > 0) {
+            const int column = first + lane_begin;
+            LaneColumns x;  // what lanes behind the end pass does not matter
+            load_floats<lane_columns>(row + (column < n ? column : 0), x.v);
             OJ_UNROLL_ALL
-            for (int j = 0; j < lane_columns; ++j)
-                w[i - 1][j] = w[i][j];
+            for (int i = 0; i < lane_columns; ++i)
+                x.v[i] = x.v[i] * factor * w[0][i];
+            emit(first, x);
         }
-    }
+        if (begun) {
+            first += stride;
+            OJ_UNROLL_ALL
+            for (int i = 1; i < turns; ++i) {
+                OJ_UNROLL_ALL
+                for (int j = 0; j < lane_columns; ++j)
+                    w[i - 1][j] = w[i][j];
+            }
+        } else {
+            block_sync();
+            begun = true, first = begin, factor = *scale;
+        }
+    } while (first < n);
     block_sync();  // the next row takes the same memory
 }
 
@@ -246,40 +294,50 @@ struct RowPart {
     float v[strips][4];
 };
 
+// Bit i: the thread has columns in strip i of a row of n. A comparison for each access would be
+// more code.
+OJ_DEVICE uint32_t strips_of(int n) {
+    const int strips = quotient(n + RowPart::strip - 1 - 4 * thread_index(), RowPart::strip);
+    return ((1u << RowPart::strips) - 1) >> (RowPart::strips - strips);
+}
+
 template <class Visit>
-OJ_DEVICE void visit_strips(int n, Visit visit) {
+OJ_DEVICE void visit_strips(uint32_t strips, Visit visit) {
     OJ_UNROLL_ALL
     for (int i = 0; i < RowPart::strips; ++i) {
-        int k = i * RowPart::strip + 4 * thread_index();
-        if (k < n) visit(i, k);
+        if ((strips >> i & 1) != 0) visit(i, i * RowPart::strip + 4 * thread_index());
     }
 }
 
-OJ_DEVICE void load_part(const float* from, int n, RowPart* to) {
-    visit_strips(n, [&](int i, int k) { load_floats<4>(in_global(from) + k, to->v[i]); });
+OJ_DEVICE void load_part(const float* from, uint32_t strips, RowPart* to) {
+    from = in_global(from);
+    visit_strips(strips, [&](int i, int k) { load_floats<4>(from + k, to->v[i]); });
 }
 
-// The segments of `out` of row r, added. One block a row has to hide the memory's latency by
-// itself: always some segments are on their way.
-OJ_DEVICE void sum_row(const Product& out, int r, int n, RowPart* sum) {
+// The sum of `segments` of a row, then x, into `sum`. One block a row has to hide the memory's
+// latency by itself: always some parts are on their way.
+OJ_DEVICE void sum_row(const Segments& segments, const float* x, uint32_t strips, RowPart* sum) {
     constexpr int ahead = 2;
+    const int count = segments.n + 1;
     RowPart parts[ahead] = {};
-    OJ_UNROLL_ALL
-    for (int i = 0; i < ahead; ++i) {
-        if (i < out.n_segments) load_part(out.at(i, r), n, &parts[i]);
-    }
     OJ_UNROLL(1)
-    for (int first = 0; first < out.n_segments; first += ahead) {
+    for (int first = -ahead; first < count; first += ahead) {
+        const bool begun = not_hoisted(first) >= 0;  // one copy of the loads
         OJ_UNROLL_ALL
         for (int i = 0; i < ahead; ++i) {
-            int s = first + i;
-            if (s >= out.n_segments) break;
-            visit_strips(n, [&](int strip, int) {
+            if (first + i >= count) break;
+            if (begun) {
                 OJ_UNROLL_ALL
-                for (int j = 0; j < 4; ++j)
-                    sum->v[strip][j] += parts[i].v[strip][j];
-            });
-            if (s + ahead < out.n_segments) load_part(out.at(s + ahead, r), n, &parts[i]);
+                for (int k = 0; k < RowPart::strips; ++k) {
+                    OJ_UNROLL_ALL
+                    for (int j = 0; j < 4; ++j)
+                        sum->v[k][j] += parts[i].v[k][j];
+                }
+            }
+            const int next = first + i + ahead;
+            const auto at = segments.first + static_cast<uint32_t>(next) * segments.step;
+            if (next < count)
+                load_part(next < segments.n ? segments.data + at : x, strips, &parts[i]);
         }
     }
 }
@@ -287,14 +345,15 @@ OJ_DEVICE void sum_row(const Product& out, int r, int n, RowPart* sum) {
 // row = x of row r, to which `out` is added first if `adds`.
 OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
     const int n = c.dims.n_embd;
-    float* x = in_global(c.scratch.x) + static_cast<int64_t>(r) * n;
-    RowPart stream = {}, sum = {};
-    load_part(x, n, &stream);
-    if (adds) sum_row(c.scratch.out, r, n, &sum);
-    visit_strips(n, [&](int i, int k) {
-        OJ_UNROLL_ALL
-        for (int j = 0; adds && j < 4; ++j)
-            stream.v[i][j] += sum.v[i][j];
+    const uint32_t strips = strips_of(n);
+    float* x = in_global(c.scratch.x) + static_cast<uint32_t>(r * n);
+    RowPart stream = {};
+    if (adds) {
+        sum_row(segments_of(c.scratch.out, r, 0), x, strips, &stream);
+    } else {
+        load_part(x, strips, &stream);
+    }
+    visit_strips(strips, [&](int i, int k) {
         if (adds) store_floats<4>(x + k, stream.v[i]);
         store_floats<4>(row + k, stream.v[i]);
     });
@@ -302,12 +361,12 @@ OJ_DEVICE void load_stream(const Context& c, int r, bool adds, float* row) {
 
 OJ_PHASE void phase_norm_input(const Context& c, const Grid& grid, const Phase& p) {
     const int n = c.dims.n_embd;
-    const Input input = in_global(c.scratch.input);
-    const Forms forms = p.forms;
     for (int r = grid.block; r < view_of(c, p).n_rows; r += grid.n_blocks) {
         norm_row(
             n, c.dims.rms_eps, p.weight, [&](float* row) { load_stream(c, r, p.adds != 0, row); },
-            [&](int first, const float* v) { write_input(input, forms, r, n, first, v); });
+            [&](int first, const LaneColumns& x) {
+                write_input(c.scratch.input, p.forms, r, n, first, x);
+            });
     }
 }
 
@@ -323,46 +382,44 @@ OJ_DEVICE void open_team(TeamMemory& memory) {
 // which a token will be chosen.
 OJ_DEVICE void norm_hidden(const Context& c, const Phase& p, int r, float* hidden, int input_row) {
     const int n = c.dims.n_embd;
-    const Input input = in_global(c.scratch.input);
-    const Forms forms = p.forms;
     if (input_row >= 0) open_team(c.scratch.teams[input_row]);
     norm_row(
         n, c.dims.rms_eps, p.weight, [&](float* row) { load_stream(c, r, true, row); },
-        [&](int first, const float* v) {
+        [&](int first, const LaneColumns& x) {
             int column = first + lane_index() * lane_columns;
-            if (column < n) store_floats<lane_columns>(in_global(hidden) + column, v);
-            if (input_row >= 0) write_input(input, forms, input_row, n, first, v);
+            if (column < n) store_floats<lane_columns>(in_global(hidden) + column, x.v);
+            if (input_row >= 0) write_input(c.scratch.input, p.forms, input_row, n, first, x);
         });
 }
 
 OJ_PHASE void phase_head_input(const Context& c, const Grid& grid, const Phase& p) {
     for (int r = grid.block; r < c.step.n_rows; r += grid.n_blocks) {
         float* hidden = c.scratch.hidden + static_cast<int64_t>(r) * c.dims.n_embd;
-        norm_hidden(c, p, r, hidden, c.step.rows[r].logits_row);
+        norm_hidden(c, p, r, hidden, shuffle(c.step.rows[r].logits_row, 0));  // same in all lanes
     }
 }
 
 OJ_PHASE void phase_act_input(const Context& c, const Grid& grid, const Phase& p) {
-    int lane = lane_index();
-    int cols = c.dims.n_ff, pieces = pieces_of_row(cols);
-    int items = view_of(c, p).n_rows * pieces;
-    const Input input = in_global(c.scratch.input);
-    const Forms forms = p.forms;
+    const int cols = c.dims.n_ff, pieces = pieces_of_row(cols);
+    const int items = view_of(c, p).n_rows * pieces;
+    OJ_UNROLL(1)
     for (int item = first_item_of_warp(grid); item < items; item += warps_of(grid)) {
-        int r = item / pieces, first = item % pieces * piece_columns;
-        int column = first + lane * lane_columns;
-        float gate[lane_columns] = {}, up[lane_columns] = {};
-        if (column < cols) {
-            float of_gate[segments_at_once][lane_columns], of_up[segments_at_once][lane_columns];
-            load_segments<lane_columns>(c.scratch.gate, 0, r, column, of_gate);
-            load_segments<lane_columns>(c.scratch.up, 0, r, column, of_up);
-            add_segments<lane_columns>(c.scratch.gate, 0, of_gate, gate);
-            add_segments<lane_columns>(c.scratch.up, 0, of_up, up);
-        }
-        float v[lane_columns];
+        const int r = quotient(item, pieces), first = (item - r * pieces) * piece_columns;
+        int column = first + lane_index() * lane_columns;
+        if (column >= cols) column = 0;  // what lanes behind the end pass does not matter
+        const Segments of_gate = segments_of(c.scratch.gate, r, column);
+        const Segments of_up = segments_of(c.scratch.up, r, column);
+        float gates[segments_at_once][lane_columns], ups[segments_at_once][lane_columns];
+        load_segments<lane_columns>(of_gate, 0, gates);
+        load_segments<lane_columns>(of_up, 0, ups);
+        LaneColumns gate = {}, up = {};
+        add_segments<lane_columns>(of_gate, 0, gates, gate.v);
+        add_segments<lane_columns>(of_up, 0, ups, up.v);
+        silu_columns(gate);
+        OJ_UNROLL_ALL
         for (int i = 0; i < lane_columns; ++i)
-            v[i] = silu_f32(gate[i]) * up[i];
-        write_input(input, forms, r, cols, first, v);
+            up.v[i] = gate.v[i] * up.v[i];
+        write_input(c.scratch.input, p.forms, r, cols, first, up);
     }
 }
 

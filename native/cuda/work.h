@@ -13,6 +13,11 @@ OJ_HD int pieces_of_row(int cols) {
     return (cols + piece_columns - 1) / piece_columns;
 }
 
+// Rows that a multiply phase multiplies.
+OJ_HD int multiply_rows(const Phase& p, const StepView& view) {
+    return p.targets[0] == Target::logits ? view.n_logits : view.n_rows;
+}
+
 // A row's pieces and its rotation.
 OJ_HD int embed_items(const Dims& d, const StepView& view) {
     return view.n_rows * (pieces_of_row(d.n_embd) + 1);
@@ -26,9 +31,10 @@ OJ_HD int delta_core_items(const Dims& d, const StepView& view) {
     return view.n_runs * d.n_v_heads * delta_parts(d.state_dim);
 }
 
-// Pieces of rows, then strips of a run's channels.
+// Pieces of rows, then strips of a run's channels: a warp has a row of its past in eight lanes.
+constexpr int past_lanes = 8, strip_channels = past_lanes * super_group / 32;
 OJ_HD int delta_strips(const Dims& d) {
-    return pieces_of_row(d.conv_channels());
+    return (d.conv_channels() + strip_channels - 1) / strip_channels;
 }
 OJ_HD int delta_out_items(const Dims& d, const StepView& view) {
     return view.n_rows * pieces_of_row(d.v_channels()) + view.n_runs * delta_strips(d);

@@ -1,7 +1,7 @@
 // The DeltaNet phases give the CPU kernels' bits over several steps: prompts, drafts, folds of some
 // of them, folds without rows, slots that take turns; whatever the number of blocks and the order
 // of threads.
-#include "cuda/delta.cuh"
+#include "cuda/delta_out.cuh"
 #include "cuda_phase_harness.h"
 
 namespace oj::cuda {
@@ -153,7 +153,7 @@ private:
         s.head_floats = int64_t{d.state_dim} * d.state_dim;
         s.layer_floats = s.conv_floats + d.n_v_heads * s.head_floats;
         s.slot_floats = n_layers * s.layer_floats + 32;
-        s.record_row_floats = (2 * d.conv_channels() + 2 * d.n_v_heads + 3) / 4 * 4;
+        s.record_row_floats = (d.conv_channels() + 2 * d.n_v_heads + 3) / 4 * 4;
         s.record_layer_floats = OJ_MAX_DRAFTS * s.record_row_floats;
         s.record_floats = n_layers * s.record_layer_floats + 32;
         s.slots = memory_.take<float>(n_slots * s.slot_floats);
@@ -230,7 +230,7 @@ private:
     void check_record(const Run& run, int row, const Token& token, const std::string& name) {
         const float* at = c_.states.record(run.slot, run.record_to, layer, row);
         bool same = true;
-        for (const Floats* part : {&token.raw, &token.mixed, &token.decay, &token.beta}) {
+        for (const Floats* part : {&token.raw, &token.decay, &token.beta}) {
             same = same && same_bits(at, part->data(), part->size());
             at += part->size();
         }

@@ -42,7 +42,8 @@ void test_24_gb() {
         static_cast<double>(plan.weights - static_cast<int64_t>(model.token_embd.bytes())) / 1e9,
         static_cast<double>(plan.states) / 1e9, static_cast<double>(plan.pages) / 1e9,
         static_cast<double>(plan.scratch) / 1e9, static_cast<double>(plan.host) / 1e9);
-    expect(device <= 23'500'000'000, "27B fits a card of 24 GB");
+    // The driver's context takes 0.57 GB more on an H200; 23.5 GB are asked for all of it.
+    expect(device <= 22'920'000'000, "27B fits a card of 24 GB");
     expect(plan.page_bytes == 36'992 * kv_page, "bytes of a page");
     expect(plan.host == static_cast<int64_t>(model.token_embd.bytes()) + plan.snapshots,
            "token embeddings and snapshots are on the host");
@@ -67,11 +68,16 @@ void test_places() {
         auto* begin = static_cast<const uint8_t*>(at);
         return begin >= base && begin + bytes <= end;
     };
-    int64_t rows = max_step_rows;
+    int64_t rows = max_step_rows, sampled = 4 * (1 + OJ_MAX_DRAFTS);
+    expect(most_sampled(4) == sampled && most_sampled(8) == rows, "rows that can be sampled");
     expect(reinterpret_cast<uint8_t*>(s.x) == base, "the first buffer is at the beginning");
     expect(s.hidden >= s.x + rows * dims.n_embd, "hidden is behind x");
     expect(s.gate.data >= s.qkv.data + rows * 2 * dims.q_rows(), "gate is behind qkv");
-    expect(inside(s.logits.at(0, max_step_rows - 1), 4 * int64_t{dims.n_vocab}), "logits");
+    expect(inside(s.logits.at(0, sampled - 1), 4 * int64_t{dims.n_vocab}), "logits");
+    expect(s.scores == s.qkv.data, "scores lie where qkv is when nobody chooses");
+    expect(s.beta.data >= s.scores + sampled * dims.n_vocab, "beta is behind the scores");
+    expect(s.beta.data >= s.partials + int64_t{limits.n_partials} * (dims.head_dim + 2),
+           "and behind the partial results of attention");
     expect(inside(s.drawn_scores, int64_t{4} * 4 * OJ_MAX_DRAFTS * dims.n_vocab), "drawn scores");
     expect(inside(s.results, 4 * int64_t{sizeof(oj_seq_result)}), "results");
 }

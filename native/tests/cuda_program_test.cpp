@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "cuda/memory_plan.h"
 #include "cuda/schedule_check.h"
 #include "expect.h"
 #include "model_shapes.h"
@@ -124,14 +125,17 @@ void test_meetings(const Case& c) {
         for (int n_blocks : {1, 2, 82, 132}) {
             for (int codec : {OJ_KV_Q8_0, OJ_KV_F16}) {
                 StepWork work = {dims, codec, step, draft, n_blocks};
-                expect_right(check_meetings(c.program, work, planned(c, shape, work)),
-                             "meetings of " + std::to_string(n_blocks) + " blocks");
+                auto sequence = planned(c, shape, work);
+                const std::string blocks = std::to_string(n_blocks) + " blocks";
+                expect_right(check_meetings(c.program, work, sequence), "meetings of " + blocks);
+                auto runs = plan_runs(c.program, work, &sequence);
+                expect_right(check_runs(c.program, work, sequence, runs), "products of " + blocks);
             }
         }
     }
 }
 
-// Every entry with a block or an arrival too many or too few, or looking ahead to another one.
+// Every entry with a block or an arrival too many or too few.
 void test_mutated_meetings(const Case& c) {
     const Dims dims = dims_of(c.model, true);
     const StepShape& shape = shapes[1];
@@ -148,8 +152,38 @@ void test_mutated_meetings(const Case& c) {
         expect_spoiled("a block left out", [](SequenceEntry& e) { --e.n_blocks; });
         expect_spoiled("a block more", [](SequenceEntry& e) { ++e.n_blocks; });
         expect_spoiled("an arrival more", [](SequenceEntry& e) { ++e.begins_at; });
-        expect_spoiled("another multiply phase", [](SequenceEntry& e) { ++e.next_multiply; });
         if (i > 0) expect_spoiled("an arrival fewer", [](SequenceEntry& e) { --e.begins_at; });
+    }
+}
+
+// Products of the stream left out, added, exchanged, with other rows, or named by no entry.
+void test_mutated_runs(const Case& c) {
+    const Dims dims = dims_of(c.model, true);
+    const StepShape& shape = shapes[1];
+    StepView step = view_of(shape, shape.n_rows), draft = view_of(shape, 2);
+    StepWork work = {dims, OJ_KV_Q8_0, step, draft, 20};
+    auto sequence = planned(c, shape, work);
+    const auto runs = plan_runs(c.program, work, &sequence);
+    for (size_t i = 0; i < runs.size(); ++i) {
+        auto expect_spoiled = [&](const char* what, auto&& spoil) {
+            auto spoiled = runs;
+            spoil(spoiled);
+            expect_found(check_runs(c.program, work, sequence, spoiled),
+                         "run " + std::to_string(i) + " " + what);
+        };
+        using All = std::vector<ProductRun>&;
+        expect_spoiled("left out", [&](All r) { r.erase(r.begin() + static_cast<int>(i)); });
+        expect_spoiled("twice", [&](All r) { r.insert(r.begin() + static_cast<int>(i), r[i]); });
+        expect_spoiled("from another product on", [&](All r) { ++r[i].first; });
+        expect_spoiled("with a product more", [&](All r) { ++r[i].end; });
+        expect_spoiled("with a product fewer", [&](All r) { --r[i].end; });
+        expect_spoiled("with another row", [&](All r) { ++r[i].n_rows; });
+    }
+    for (size_t i = 0; i < sequence.size(); ++i) {
+        auto spoiled = sequence;
+        ++spoiled[i].run;
+        expect_found(check_runs(c.program, work, spoiled, runs),
+                     "entry " + std::to_string(i) + " in another run");
     }
 }
 
@@ -203,36 +237,54 @@ void test_mutated_programs() {
     }
 }
 
-void test_partitions(const Case& c) {
+void test_shares(const Case& c) {
+    const auto products = products_of(c.program);
+    size_t most = 0;
     for (int blocks : {82, 128, 132, 170, 1}) {
-        for (const Phase& p : c.program.phases) {
-            if (p.kind != PhaseKind::multiply || p.depth > 0) continue;
-            expect_right(check_partition(p, partition(p, blocks)),
-                         "partition over " + std::to_string(blocks) + " blocks");
-        }
+        const Shares shares = share_products(products, blocks);
+        expect_right(check_shares(products, shares, blocks),
+                     "shares of " + std::to_string(blocks) + " blocks");
+        const size_t bytes = shares.bundles.size() * sizeof(Bundle) + 4 * shares.first.size() +
+                             c.program.phases.size() * sizeof(Phase);
+        if (bytes > most) most = bytes;
     }
+    std::printf("%.1f MB of phases and bundles\n", static_cast<double>(most) / 1e6);
+    expect(most <= static_cast<size_t>(schedule_bytes), "the memory plan spares enough for them");
 }
 
-void test_mutated_partitions(const Case& c) {
-    for (const Phase& p : c.program.phases) {
-        if (p.kind != PhaseKind::multiply || p.depth > 0) continue;
-        auto warps = partition(p, 132);
-        size_t w = warps.size() / 2;
-        while (same_unit(warps[w].first, warps[w].end))
-            ++w;
-        auto lost = warps;
-        lost[w].first = next_unit(p, lost[w].first);
-        expect_found(check_partition(p, lost), "a lost unit");
-        auto twice = warps;
-        twice[w].end = warps[w].first;
-        twice[w].first = warps[w - 1].first;
-        expect_found(check_partition(p, twice), "a doubled unit");
-        auto greedy = warps;  // one warp takes the whole rest
-        greedy[w].end = {p.n_matrices, 0, 0};
-        for (size_t i = w + 1; i < greedy.size(); ++i)
-            greedy[i] = {greedy[w].end, greedy[w].end};
-        expect_found(check_partition(p, greedy), "a warp with too much");
-    }
+// One bundle, about the middle of all, with something else in it; one left out, one of another
+// warp's too many, and all of a product with one warp.
+void test_mutated_shares(const Case& c) {
+    const auto products = products_of(c.program);
+    const Shares shares = share_products(products, 132);
+    auto expect_spoiled = [&](const char* what, auto&& spoil) {
+        Shares spoiled = shares;
+        spoil(spoiled);
+        expect_found(check_shares(products, spoiled, 132), what);
+    };
+    const size_t at = shares.bundles.size() / 2;
+    expect_spoiled("another product", [&](Shares& s) { ++s.bundles[at].product; });
+    expect_spoiled("another matrix", [&](Shares& s) { ++s.bundles[at].matrix; });
+    expect_spoiled("another segment", [&](Shares& s) { ++s.bundles[at].segment; });
+    expect_spoiled("the tile behind", [&](Shares& s) { ++s.bundles[at].tile; });
+    expect_spoiled("a tile more", [&](Shares& s) { ++s.bundles[at].tiles; });
+    expect_spoiled("a tile fewer", [&](Shares& s) { --s.bundles[at].tiles; });
+    expect_spoiled("weights from elsewhere", [&](Shares& s) { s.bundles[at].from += 16; });
+    expect_spoiled("fewer bytes", [&](Shares& s) { s.bundles[at].bytes -= 16; });
+    expect_spoiled("tiles elsewhere", [&](Shares& s) { s.bundles[at].tile_bytes += 16; });
+    expect_spoiled("other blocks", [&](Shares& s) { ++s.bundles[at].block_bytes; });
+    expect_spoiled("other pieces", [&](Shares& s) { ++s.bundles[at].piece_blocks; });
+    expect_spoiled("a bundle twice", [&](Shares& s) { s.bundles[at] = s.bundles[at - 1]; });
+    expect_spoiled("a bundle behind the last one",
+                   [&](Shares& s) { s.bundles.push_back(s.bundles[at]); });
+    expect_spoiled("a warp left out", [&](Shares& s) { s.first.pop_back(); });
+    expect_spoiled("a product's bundle in another one's", [&](Shares& s) { ++s.first[1]; });
+
+    const std::vector<const Phase*> first = {products[0]};
+    Shares greedy = share_products(first, 132);
+    for (size_t i = 1; i < greedy.first.size(); ++i)
+        greedy.first[i] = static_cast<int32_t>(greedy.bundles.size());
+    expect_found(check_shares(first, greedy, 132), "a warp with everything");
 }
 
 // A step streams the file's matrices once, token_embd left out.
@@ -258,10 +310,11 @@ int run() {
     test_meetings(large);
     test_meetings(mixed);
     test_mutated_meetings(mixed);
+    test_mutated_runs(mixed);
     test_mutated_programs();
-    test_partitions(large);
-    test_partitions(mixed);
-    test_mutated_partitions(large);
+    test_shares(large);
+    test_shares(mixed);
+    test_mutated_shares(large);
     test_bytes(large);
     return failures == 0 ? 0 : 1;
 }

@@ -233,7 +233,7 @@ struct Device {
         draft_ids;
     SharedVector<float> bias_values;
     SharedVector<uint32_t> mask_bits;
-    SharedVector<float> logits, scores, drawn_scores, draft_logits, draft_scores, kept;
+    SharedVector<float> logits, scores, drawn_scores, draft_logits, kept;
     SharedVector<float> hidden, slots, records;
     SharedVector<int32_t> chosen;
     SharedVector<TeamMemory> teams;
@@ -287,14 +287,13 @@ Device::Device(const Case& c, const std::vector<Drawn>& drawn) {
     size_t n_seqs = c.seqs.size(), vocab = c.n_vocab;
     for (const std::vector<float>& row : c.logits)
         logits.insert(logits.end(), row.begin(), row.end());
-    scores.assign(n_logits * vocab, -7.0f);
+    scores.assign(std::max<size_t>(n_logits, n_seqs) * vocab, -7.0f);
     teams.resize(std::max<size_t>(n_logits, n_seqs));
     fault.assign(1, 0);
     chosen.assign(n_logits, -7);
     logprobs.resize(n_logits);
     drawn_scores.assign(n_seqs * OJ_MAX_DRAFTS * vocab, -7.0f);
     distributions.resize(n_seqs * OJ_MAX_DRAFTS);
-    draft_scores.assign(n_seqs * vocab, -7.0f);
     kept.assign(n_seqs * OJ_MAX_DRAFTS * vocab, -7.0f);
     for (size_t i = 0; i < n_seqs; ++i) {
         std::copy(drawn[i].scores.begin(), drawn[i].scores.end(),
@@ -342,7 +341,6 @@ Device::Device(const Case& c, const std::vector<Drawn>& drawn) {
     x.scratch.logprobs = logprobs.data();
     x.scratch.drawn_scores = drawn_scores.data();
     x.scratch.drawn = distributions.data();
-    x.scratch.draft_scores = draft_scores.data();
     x.scratch.kept_drafts = kept.data();
     x.scratch.results = results.data();
     x.states.slots = slots.data();

@@ -261,7 +261,7 @@ def test_refusals(micro: Path, cuda_library: Native, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OPENJET_CUDA_BLOCKS", "999")
     refused(InvalidRequestError, "keeps 1 to 4 blocks", kv="q8_0")
     monkeypatch.setenv("OPENJET_CUDA_RING", "33")
-    refused(InvalidRequestError, "room for 34 to 199 KB", kv="q8_0")
+    refused(InvalidRequestError, "room for 34 to 200 KB", kv="q8_0")
     monkeypatch.setenv("OPENJET_CUDA_POLL", "often")
     refused(InvalidRequestError, "acquire or relaxed", kv="q8_0")
 

@@ -196,8 +196,8 @@ def test_slow_memory_of_kernels_is_named(build_module: ModuleType) -> None:
         return found
 
     assert faults(0, 0) == []
-    assert faults(320, 288) == []  # kept across calls
-    assert "oj_step spills registers: 324 bytes spill stores" in faults(8, 324)[0]
+    assert faults(320, 1024) == []  # kept across calls
+    assert "oj_step spills registers: 1028 bytes spill stores" in faults(8, 1028)[0]
     assert "oj_step has arrays in memory: 328 bytes stack frame" in faults(328, 0)[0]
     assert "oj_step has static shared memory: 64 bytes smem" in faults(0, 0, ", 64 bytes smem")[0]
     assert faults(400, 0, kernel="oj_repack") == []  # no part of a step
