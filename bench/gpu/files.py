@@ -10,6 +10,7 @@ import numpy as np
 from bench.gpu.record import Notes
 from bench.gpu.setup import MICRO, Setup
 from tests.reference.random_model import Shape, Spec, tensor_bytes, write_model
+from tests.reference.vocabulary import NORMAL, UNUSED, Vocabulary, small_vocabulary
 
 _TILE_ROWS = 256
 
@@ -23,12 +24,20 @@ def _tiled(spec: Spec, seed: int) -> np.ndarray:
     return np.resize(data, (spec.shape[0], data.shape[1]))
 
 
+def _full_vocabulary(size: int) -> Vocabulary:
+    """Without unused tokens, which a reduced draft head would leave out: it has all its rows."""
+    vocabulary = small_vocabulary(size)
+    types = [NORMAL if kind == UNUSED else kind for kind in vocabulary.types]
+    return replace(vocabulary, types=types)
+
+
 def write(path: Path, shape: Shape, tiled: bool = False) -> Path:
     """The file at `path`, written unless it is there."""
     if path.exists():
         return path
     part = path.with_suffix(".part")
-    write_model(part, shape, "q4_k_m", seed=1, data_of=_tiled if tiled else None)
+    data_of = _tiled if tiled else None
+    write_model(part, shape, "q4_k_m", 1, _full_vocabulary(shape.vocabulary), data_of)
     part.replace(path)
     return path
 
