@@ -225,7 +225,7 @@ OJ_DEVICE void query_weights(SplitShared& shared, int q, int begin) {
             scores[i][j] = exp_f32(scores[i][j] - largest[i]);  // of -INFINITY: 0
         sum[i] = scores[i][0] + scores[i][1];
     }
-    float total = shared.sum[q];  // read by all lanes before one of them writes it
+    float total = shared.sum[q];
     exp_uniform(keep);
     OJ_UNROLL(1)
     for (int width = warp_lanes / 2; width > 0; width /= 2) {
@@ -238,6 +238,7 @@ OJ_DEVICE void query_weights(SplitShared& shared, int q, int begin) {
         total = fmaf(total, keep[i], sum[i]);
         if (lane == 0) shared.keep[i][q] = visible > i * kv_page ? keep[i] : -1.0f;
     }
+    warp_sync();  // all lanes have read what one of them writes
     if (lane == 0) {
         shared.sum[q] = total;
         shared.largest[q] = largest[stage_tiles - 1];
