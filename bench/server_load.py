@@ -1,9 +1,12 @@
-"""What a server costs and survives, without a model's work: the scripted engine behind real HTTP.
+"""What a server costs and survives: an engine behind real HTTP.
 
     python -m bench.server_load [--seconds 600] [--clients 64] [--json OUT]
 
-    streams  4 agents stream at 50 tokens a second each: CPU time of the server's Python threads
-             (event loop, event pump, workers; not the engine's own threads) per token
+    streams  4 agents stream at 50 tokens a second each from the scripted engine, so that every
+             token wakes the server: CPU time of its Python threads (event loop, event pump,
+             workers; not the engine's own threads) per token
+    model    the same of openjet-tiny, which streams as fast as it can: a step brings several
+             tokens, and the cores do not sleep between them
     load     --clients at once over every interface, streamed or not, many of which leave early:
              before the answer, in the middle of it, or with half a request sent. Counted: what was
              answered, errors that are not 429, what is left running, and resident memory
@@ -215,13 +218,13 @@ class Clients:
 
 
 async def stream_for_ever(url: str, number: int) -> None:
-    body = {"messages": [{"role": "user", "content": f"For ever {number}"}], "stream": True}
-    async with (
-        httpx.AsyncClient(timeout=60) as client,
-        client.stream("POST", f"{url}/v1/chat/completions", json=body) as response,
-    ):
-        async for _ in response.aiter_raw():
-            pass
+    messages = [{"role": "user", "content": f"For ever {number}"}]
+    body = {"messages": messages, "stream": True, "ignore_eos": True, "max_tokens": 1500}
+    async with httpx.AsyncClient(timeout=60) as client:
+        while True:
+            async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as response:
+                async for _ in response.aiter_raw():
+                    pass
 
 
 async def be_clients(url: str, what: str, seconds: float, count: int) -> dict[str, Any]:
@@ -239,7 +242,10 @@ def measure(seconds: float, clients: int, streaming_s: float = 15) -> dict[str, 
     options |= {"backend": "scripted", "script": SCRIPT}
     with Engine("openjet-tiny", **options) as engine, serving(engine) as url:
         found = {"streams": streams(engine, url, streaming_s)}
-        return {**found, "load": load(engine, url, seconds, clients)}
+        found["load"] = load(engine, url, seconds, clients)
+    with Engine("openjet-tiny", agents=4, backend="cpu") as engine, serving(engine) as url:
+        found["model"] = streams(engine, url, streaming_s)
+    return found
 
 
 def main() -> int:
