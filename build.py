@@ -293,10 +293,16 @@ def cuda_archs(nvcc: str) -> tuple[list[str], dict[str, str]]:
     """The architectures to build, and those left out with the reason."""
     wanted = os.environ.get("OPENJET_CUDA_ARCHS", "").replace(",", " ").split() or CUDA_ARCHS
     known = run([nvcc, "--list-gpu-arch"]).split()
-    build = [arch for arch in wanted if f"compute_{arch}" in known]
-    skipped = {arch: "not known to this nvcc" for arch in wanted if arch not in build}
+    skipped: dict[str, str] = {}
+    for arch in wanted:
+        if f"compute_{arch}" not in known:
+            skipped[arch] = "not known to this nvcc"
+        elif arch not in CUDA_ARCHS:  # the kernel takes what these cards have for granted
+            skipped[arch] = f"not supported yet: {', '.join(CUDA_ARCHS)} are"
+    build = [arch for arch in wanted if arch not in skipped]
     if not build:
-        raise BuildError(f"this nvcc knows none of the architectures {' '.join(wanted)}")
+        reasons = [f"sm_{arch} is {reason}" for arch, reason in skipped.items()]
+        raise BuildError("no architecture is left to build for: " + "; ".join(reasons))
     return build, skipped
 
 

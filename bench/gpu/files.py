@@ -37,7 +37,8 @@ def write(path: Path, shape: Shape, tiled: bool = False) -> Path:
         return path
     part = path.with_suffix(".part")
     data_of = _tiled if tiled else None
-    write_model(part, shape, "q4_k_m", 1, _full_vocabulary(shape.vocabulary), data_of)
+    vocabulary = _full_vocabulary(shape.vocabulary)
+    write_model(part, shape, "q4_k_m", seed=1, vocabulary=vocabulary, data_of=data_of)
     part.replace(path)
     return path
 
@@ -51,7 +52,7 @@ def wide(setup: Setup) -> Path:
 
 
 def large(setup: Setup) -> Path:
-    return write(setup.file("large.gguf"), setup.sizes.large, tiled=True)
+    return write(setup.file("large-all-tokens.gguf"), setup.sizes.large, tiled=True)
 
 
 def section(setup: Setup, notes: Notes) -> None:

@@ -168,11 +168,14 @@ def test_unknown_cuda_mode_is_refused(stub_tree: Path) -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on PATH")
 def test_cuda_library_loads_without_a_device(stub_tree: Path) -> None:
     add_kernel(stub_tree)
-    status, output = build(stub_tree, OPENJET_CUDA="1", OPENJET_CUDA_ARCHS="86,1234")
+    status, output = build(stub_tree, OPENJET_CUDA="1", OPENJET_CUDA_ARCHS="86,1234,80")
     assert status == 0, output
     cuda = record(stub_tree)["cuda"]
     assert cuda["architectures"] == ["86"]
-    assert cuda["skipped"] == {"1234": "not known to this nvcc"}
+    assert cuda["skipped"] == {
+        "1234": "not known to this nvcc",
+        "80": "not supported yet: 86, 89, 90, 120 are",
+    }
     library = ctypes.CDLL(str(stub_tree / "openjet_provider/_lib/libopenjet_cuda.so"))
     if not os.path.exists("/dev/nvidia0"):
         assert library.oj_launch(None) != 0  # an error code, not a crash
