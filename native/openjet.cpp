@@ -307,7 +307,8 @@ oj_status oj_backend_export_snapshot(oj_backend* backend, int32_t snapshot, uint
                                      oj_error* error) {
     return guarded(error, [&] {
         require(out, "out");
-        backend_of(backend)->backend->export_snapshot(snapshot, out);
+        oj::Backend& from = *backend_of(backend)->backend;
+        from.export_snapshot(snapshot, 0, from.state_format().snapshot_bytes, out);
     });
 }
 

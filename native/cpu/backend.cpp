@@ -378,9 +378,10 @@ void CpuBackend::import_page(int page, const uint8_t* bytes) {
     std::memcpy(kv_.page_data(page), bytes, kv_.page_bytes());
 }
 
-void CpuBackend::export_snapshot(int snapshot, uint8_t* out) {
+void CpuBackend::export_snapshot(int snapshot, int64_t offset, int64_t n, uint8_t* out) {
     require(snapshot, options_.n_snapshots, "snapshot");
-    std::memcpy(out, states_.snapshot_data(snapshot), states_.bytes());
+    const auto* bytes = reinterpret_cast<const uint8_t*>(states_.snapshot_data(snapshot));
+    std::memcpy(out, bytes + offset, static_cast<size_t>(n));
 }
 
 void CpuBackend::import_snapshot(int snapshot, const uint8_t* bytes) {

@@ -20,7 +20,7 @@ public:
     oj_state_format state_format() const override;
     void export_page(int page, uint8_t* out) override;
     void import_page(int page, const uint8_t* bytes) override;
-    void export_snapshot(int snapshot, uint8_t* out) override;
+    void export_snapshot(int snapshot, int64_t offset, int64_t n, uint8_t* out) override;
     void import_snapshot(int snapshot, const uint8_t* bytes) override;
     void read(int which, int index, float* out) override;
 

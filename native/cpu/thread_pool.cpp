@@ -1,6 +1,7 @@
 #include "cpu/thread_pool.h"
 
 #include <immintrin.h>
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -115,6 +116,7 @@ void ThreadPool::run_together(const std::function<void(Worker&)>& job) {
 }
 
 void ThreadPool::work(int index) {
+    pthread_setname_np(pthread_self(), "openjet-pool");
     unsigned seen = 0;
     while (wait_for_job(seen)) {
         ++seen;

@@ -344,8 +344,8 @@ void CudaBackend::import_page(int index, const uint8_t* bytes) {
     upload(page(index), bytes, kv_.page_bytes);
 }
 
-void CudaBackend::export_snapshot(int index, uint8_t* out) {
-    download(out, snapshot(index), state_format().snapshot_bytes);
+void CudaBackend::export_snapshot(int index, int64_t offset, int64_t n, uint8_t* out) {
+    download(out, snapshot(index) + offset, n);
 }
 
 void CudaBackend::import_snapshot(int index, const uint8_t* bytes) {

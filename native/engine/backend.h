@@ -40,7 +40,8 @@ public:
     virtual oj_state_format state_format() const = 0;
     virtual void export_page(int page, uint8_t* out) = 0;
     virtual void import_page(int page, const uint8_t* bytes) = 0;
-    virtual void export_snapshot(int snapshot, uint8_t* out) = 0;
+    // Bytes [offset, offset + n) of it.
+    virtual void export_snapshot(int snapshot, int64_t offset, int64_t n, uint8_t* out) = 0;
     virtual void import_snapshot(int snapshot, const uint8_t* bytes) = 0;
 
     // Time that the last step spent on proposing drafts, us; 0 where that cannot be told. It steers

@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -129,6 +131,7 @@ void Engine::stop() {
 // ---------------------------------------------------------------- the step thread
 
 void Engine::run() {
+    pthread_setname_np(pthread_self(), "openjet-step");
     oj_finish finish = OJ_FINISH_CANCEL;
     try {
         while (wait_for_work()) {

@@ -30,6 +30,7 @@ public:
     void drop_cached(int32_t page);
 
     bool is_live(int32_t page) const { return live_[page] > 0; }
+    int32_t n_cached(int32_t page) const { return cached_[page]; }  // stored prefixes
 
     int32_t* tokens(int32_t page) { return &tokens_[static_cast<size_t>(page) * kPageSize]; }
 

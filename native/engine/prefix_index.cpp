@@ -58,7 +58,10 @@ void PrefixIndex::touch(int32_t entry, const std::vector<int32_t>& tokens,
         StoredPrefix& stored = entries_[i];
         stored.superseded = !stored.shared && stored.length < entries_[entry].length;
         stored.saves = stored.length - previous;
-        if (!stored.superseded) stored.last_use = clock_;
+        if (!stored.superseded) {
+            stored.last_use = clock_;
+            stored.spilled = false;
+        }
         previous = stored.length;
     }
 }
@@ -120,6 +123,30 @@ int32_t PrefixIndex::least_useful(bool only_with_idle_pages) const {
         if (best < 0 || less_useful(entry, entries_[best])) best = i;
     }
     return best;
+}
+
+std::vector<int32_t> PrefixIndex::next_victims(int32_t n_pages, int32_t n_entries) const {
+    int32_t free_pages = pool_.n_free(), free_entries = n_total() - n_used_;
+    std::vector<int32_t> victims;
+    if (free_pages >= n_pages && free_entries >= n_entries) return victims;
+    std::vector<int32_t> order;
+    for (int32_t i = 0; i < n_total(); ++i) {
+        if (entries_[i].length > 0) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return less_useful(entries_[a], entries_[b]); });
+    std::vector<int32_t> drops(static_cast<size_t>(pool_.n_total()));
+    for (int32_t i : order) {
+        if (free_pages >= n_pages && free_entries >= n_entries) break;
+        if (free_entries >= n_entries && !frees_pages(entries_[i])) continue;
+        victims.push_back(i);
+        ++free_entries;
+        for (int32_t page : entries_[i].pages) {
+            const int32_t n_drops = ++drops[static_cast<size_t>(page)];
+            free_pages += !pool_.is_live(page) && pool_.n_cached(page) == n_drops;
+        }
+    }
+    return victims;
 }
 
 void PrefixIndex::evict(int32_t i) {

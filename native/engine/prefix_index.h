@@ -37,6 +37,7 @@ struct StoredPrefix {
     // least first. `saves`: tokens beyond the next shorter stored prefix of the conversation.
     bool superseded = false;
     int32_t saves = 0;
+    bool spilled = false;  // since its last use: nothing of it has to be copied when it is dropped
 };
 
 class PrefixIndex {
@@ -62,6 +63,10 @@ public:
     // Drops stored prefixes, superseded and least recently used first, until a page becomes free.
     // False if everything that could be dropped would free none.
     bool evict_page();
+
+    // What would be dropped, in order, to have so many free pages and entries.
+    std::vector<int32_t> next_victims(int32_t n_pages, int32_t n_entries) const;
+    void set_spilled(int32_t entry) { entries_[entry].spilled = true; }
 
     // Called with each entry that is about to be dropped to make room.
     void on_evict(std::function<void(int32_t entry)> evicted) { evicted_ = std::move(evicted); }

@@ -10,6 +10,7 @@ namespace oj {
 
 namespace {
 
+constexpr int64_t kPieceBytes = 64 << 10;          // of a state, at once
 constexpr size_t kMaxStates = 6;                   // of one conversation
 constexpr int kMaxWrites = 2;                      // at once; what comes while they last is dropped
 constexpr size_t kMaxLoads = 2;                    // being read, or read and not fetched yet
@@ -170,65 +171,118 @@ void PrefixStore::start_load(const Kept& kept, size_t state) {
 
 // ---------------------------------------------------------------- keeping
 
-void PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source) {
+bool PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source,
+                      const std::function<bool()>& go_on) {
     collect();
-    const auto length = static_cast<int32_t>(tokens.size());
-    const Hashes hashes = hash_prefixes(tokens);
-    if (Place known = find(tokens, hashes, length, length); known.kept) {
-        known.kept->saved.states[known.state].shared |= shared;
-        return use(*known.kept);
+    try {
+        if (!taking_ || taking_->tokens != tokens) {
+            taking_.reset();
+            if (knows(tokens, shared) || !begin_taking(tokens)) return true;
+        }
+        if (has_room_to_take()) {
+            if (!take(source, go_on)) return false;
+            keep_taken(shared);
+        }
+    } catch (const std::bad_alloc&) {
+        note_("no memory to keep a conversation for later; lower host_cache");
     }
-    const int64_t n_bytes = bytes_lacked({}, length);
+    taking_.reset();
+    shrink();
+    return true;
+}
+
+bool PrefixStore::knows(const Tokens& tokens, bool shared) {
+    const auto length = static_cast<int32_t>(tokens.size());
+    const Place known = find(tokens, hash_prefixes(tokens), length, length);
+    if (!known.kept) return false;
+    known.kept->saved.states[known.state].shared |= shared;
+    use(*known.kept);
+    return true;
+}
+
+// With the pages that are in memory already. False: it would never have room.
+bool PrefixStore::begin_taking(const Tokens& tokens) {
+    const auto n_pages = static_cast<size_t>(pages_for(static_cast<int32_t>(tokens.size())));
+    const auto n_bytes = static_cast<int64_t>(format_.state_bytes + n_pages * format_.page_bytes);
     if (n_bytes > limit()) {
         if (directory_) {
             note_("a conversation is not kept: its " + std::to_string(n_bytes) +
                   " bytes have no room in host memory; raise host_cache");
         }
-        return;
+        return false;
     }
-    try {
-        Kept* kept = home_of(tokens);
-        if (kept && !has_room(*kept, length) && !kept->writing) {
-            drop(kept->id);
-            kept = nullptr;
-        }
-        if (!kept) share_pages(*(kept = &insert({})), tokens);
-        use(*kept);
-        if (has_room(*kept, length)) {
-            const StateBytes state =
-                take(format_.state_bytes, [&](uint8_t* out) { source.export_state(out); });
-            extend(*kept, tokens, source);
-            add_state(*kept, {length, shared, state}, hashes.back());
-        }
-    } catch (const std::bad_alloc&) {
-        note_("no memory to keep a conversation for later; lower host_cache");
+    taking_.emplace();
+    taking_->tokens = tokens;
+    for (const auto& kept : kept_) {
+        if (!kept->in_memory()) continue;
+        const size_t common = common_length(kept->saved.tokens, tokens);
+        const size_t n = common == tokens.size() ? n_pages : common / kPageSize;
+        if (n <= taking_->pages.size()) continue;
+        const auto first = kept->saved.pages.begin();
+        taking_->pages.assign(first, first + static_cast<ptrdiff_t>(n));
     }
-    kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
-                               [](const auto& kept) { return kept->saved.states.empty(); }),
-                kept_.end());
-    shrink();
+    return true;
 }
 
-// Of a prefix of this length.
-int64_t PrefixStore::bytes_lacked(const SavedConversation& saved, int32_t length) const {
-    const auto wanted = static_cast<size_t>(length);
-    size_t n_pages = 0;
-    if (wanted > saved.tokens.size()) {
-        n_pages = static_cast<size_t>(pages_for(length)) - saved.tokens.size() / kPageSize;
+// Other conversations make it, if need be; last the one that it goes on from.
+bool PrefixStore::has_room_to_take() {
+    const auto length = static_cast<int32_t>(taking_->tokens.size());
+    const size_t n_pages = static_cast<size_t>(pages_for(length)) - taking_->pages.size();
+    const size_t n_state = taking_->state ? 0 : format_.state_bytes;
+    const auto lacked = static_cast<int64_t>(n_state + n_pages * format_.page_bytes);
+    const auto has_room = [&] { return *used_ + lacked <= limit(); };
+    const Kept* home = home_of(taking_->tokens);
+    shrink(lacked, home);
+    if (!has_room() && home && !home->writing) drop(home->id);
+    return has_room();
+}
+
+bool PrefixStore::take(PrefixSource& source, const std::function<bool()>& go_on) {
+    Taking& taking = *taking_;
+    const auto new_bytes = [&](size_t n, uint8_t** bytes) {
+        std::shared_ptr<uint8_t[]> made(new uint8_t[n]);
+        *bytes = made.get();
+        return counted(std::move(made), n);
+    };
+    const auto n_pages = static_cast<size_t>(pages_for(static_cast<int32_t>(taking.tokens.size())));
+    while (taking.pages.size() < n_pages) {
+        uint8_t* out = nullptr;
+        StateBytes page = new_bytes(format_.page_bytes, &out);
+        source.export_page(taking.pages.size(), out);
+        taking.pages.push_back(std::move(page));
+        if (!go_on()) return false;
     }
-    return static_cast<int64_t>(format_.state_bytes + n_pages * format_.page_bytes);
+    if (!taking.state) taking.state = new_bytes(format_.state_bytes, &taking.state_bytes);
+    const auto n_state = static_cast<int64_t>(format_.state_bytes);
+    while (taking.n_state_bytes < n_state) {
+        const int64_t at = taking.n_state_bytes, n = std::min(kPieceBytes, n_state - at);
+        source.export_state(at, n, taking.state_bytes + at);
+        taking.n_state_bytes += n;
+        if (taking.n_state_bytes < n_state && !go_on()) return false;
+    }
+    return true;
+}
+
+void PrefixStore::keep_taken(bool shared) {
+    const Tokens& tokens = taking_->tokens;
+    if (knows(tokens, shared)) return;  // restored from a file meanwhile
+    SavedState state{static_cast<int32_t>(tokens.size()), shared, taking_->state};
+    Kept* home = home_of(tokens);
+    if (!home) {
+        insert({tokens, {std::move(state)}, taking_->pages});
+        return;
+    }
+    if (tokens.size() > home->saved.tokens.size()) {
+        home->saved.pages = taking_->pages;
+        home->saved.tokens = tokens;
+    }
+    use(*home);
+    add_state(*home, std::move(state), hash_prefixes(tokens).back());
 }
 
 // What lies in memory at any time, what is being written included.
 int64_t PrefixStore::limit() const {
     return budget_ + (directory_ ? kMaxWriting : 0);
-}
-
-// Other conversations make it, if need be.
-bool PrefixStore::has_room(const Kept& kept, int32_t length) {
-    const int64_t lacked = bytes_lacked(kept.saved, length);
-    shrink(lacked, &kept);
-    return *used_ + lacked <= limit();
 }
 
 uint64_t PrefixStore::add(SavedConversation conversation) {
@@ -263,15 +317,15 @@ PrefixStore::Kept* PrefixStore::with_id(uint64_t id) const {
 }
 
 PrefixStore::Kept& PrefixStore::insert(SavedConversation conversation) {
-    kept_.push_back(std::make_unique<Kept>());
-    Kept& kept = *kept_.back();
-    kept.id = ++last_id_;
-    kept.last_use = tick();
-    kept.saved = std::move(conversation);
-    const Hashes hashes = hash_prefixes(kept.saved.tokens);
-    for (const SavedState& state : kept.saved.states)
-        kept.hashes.push_back(hashes[static_cast<size_t>(state.length)]);
-    return kept;
+    auto kept = std::make_unique<Kept>();
+    kept->id = ++last_id_;
+    kept->last_use = tick();
+    kept->saved = std::move(conversation);
+    const Hashes hashes = hash_prefixes(kept->saved.tokens);
+    for (const SavedState& state : kept->saved.states)
+        kept->hashes.push_back(hashes[static_cast<size_t>(state.length)]);
+    kept_.push_back(std::move(kept));
+    return *kept_.back();
 }
 
 // The conversation in memory that goes on from these tokens, or that they go on from.
@@ -286,35 +340,6 @@ PrefixStore::Kept* PrefixStore::home_of(const Tokens& tokens) {
         best = common;
     }
     return home;
-}
-
-// A new conversation begins with the pages of the one that it has most in common with.
-void PrefixStore::share_pages(Kept& kept, const Tokens& tokens) const {
-    size_t best = 0;
-    for (const auto& other : kept_) {
-        if (other.get() == &kept || !other->in_memory()) continue;
-        const size_t n = common_length(other->saved.tokens, tokens) / kPageSize;
-        if (n <= best) continue;
-        best = n;
-        const auto first = other->saved.pages.begin();
-        kept.saved.pages.assign(first, first + static_cast<ptrdiff_t>(n));
-    }
-    kept.saved.tokens.assign(tokens.begin(),
-                             tokens.begin() + static_cast<ptrdiff_t>(best * kPageSize));
-}
-
-// Pages up to the end of `tokens`, if it has not got them.
-void PrefixStore::extend(Kept& kept, const Tokens& tokens, PrefixSource& source) {
-    SavedConversation& saved = kept.saved;
-    if (tokens.size() <= saved.tokens.size()) return;
-    std::vector<StateBytes> pages = saved.pages;
-    pages.resize(saved.tokens.size() / kPageSize);  // a partial one has more in it now
-    const auto n_pages = static_cast<size_t>(pages_for(static_cast<int32_t>(tokens.size())));
-    for (size_t i = pages.size(); i < n_pages; ++i)
-        pages.push_back(
-            take(format_.page_bytes, [&](uint8_t* out) { source.export_page(i, out); }));
-    saved.pages = std::move(pages);
-    saved.tokens = tokens;
 }
 
 // A conversation with too many states loses the shortest, but not what others start with too.
@@ -340,12 +365,6 @@ StateBytes PrefixStore::counted(std::shared_ptr<const uint8_t[]> bytes, size_t n
     *used_ += size;
     return StateBytes(
         data, [bytes = std::move(bytes), used = used_, size](const uint8_t*) { *used -= size; });
-}
-
-StateBytes PrefixStore::take(size_t n, const std::function<void(uint8_t*)>& fill) const {
-    std::shared_ptr<uint8_t[]> bytes(new uint8_t[n]);
-    fill(bytes.get());
-    return counted(std::move(bytes), n);
 }
 
 void PrefixStore::use(Kept& kept) {
@@ -385,6 +404,7 @@ void PrefixStore::release_bytes(Kept& kept) {
 
 PrefixStore::Erased PrefixStore::erase(const Tokens& tokens, const Hashes& hashes) {
     collect();
+    taking_.reset();
     int32_t longest = 0;
     std::vector<std::string> files;
     for (size_t i = kept_.size(); i-- > 0;) {

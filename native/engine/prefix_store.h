@@ -32,7 +32,7 @@ struct SpilledPrefix {
 class PrefixSource {
 public:
     virtual ~PrefixSource() = default;
-    virtual void export_state(uint8_t* out) = 0;
+    virtual void export_state(int64_t offset, int64_t n, uint8_t* out) = 0;  // so many bytes
     virtual void export_page(size_t i, uint8_t* out) = 0;  // of positions [64 i, 64 i + 64)
 };
 
@@ -46,8 +46,12 @@ public:
     PrefixStore(const StateFormat& format, int64_t host_bytes,
                 std::unique_ptr<StateDirectory> directory, Note note);
 
-    // Keeps the whole of `tokens`, unless it is kept already. Takes only the bytes it lacks.
-    void put(const Tokens& tokens, bool shared, PrefixSource& source);
+    // Keeps the whole of `tokens`, unless it is kept already. Takes only the bytes it lacks, in
+    // pieces, while go_on() says so after each; false: the next call with these tokens takes more.
+    // A call with others begins anew.
+    bool put(const Tokens& tokens, bool shared, PrefixSource& source,
+             const std::function<bool()>& go_on = to_the_end);
+    static bool to_the_end() { return true; }
     // Keeps a whole conversation whose bytes are at hand. Returns its id, for fate_of().
     uint64_t add(SavedConversation conversation);
 
@@ -102,6 +106,15 @@ private:
         int32_t length() const { return kept ? kept->saved.states[state].length : 0; }
     };
 
+    // What put() has taken so far.
+    struct Taking {
+        Tokens tokens;
+        std::vector<StateBytes> pages;  // the first ones
+        StateBytes state;
+        uint8_t* state_bytes = nullptr;
+        int64_t n_state_bytes = 0;  // taken
+    };
+
     struct Load {
         uint64_t id;  // of the Kept
         int32_t length;
@@ -115,11 +128,13 @@ private:
     Place find(const Tokens& tokens, const Hashes& hashes, int32_t least, int32_t most) const;
     Kept& insert(SavedConversation conversation);
     Kept* home_of(const Tokens& tokens);
-    void extend(Kept& kept, const Tokens& tokens, PrefixSource& source);
+    bool knows(const Tokens& tokens, bool shared);
+    bool begin_taking(const Tokens& tokens);
+    bool has_room_to_take();
+    bool take(PrefixSource& source, const std::function<bool()>& go_on);
+    void keep_taken(bool shared);
     void add_state(Kept& kept, SavedState state, uint64_t hash);
-    void share_pages(Kept& kept, const Tokens& tokens) const;
     StateBytes counted(std::shared_ptr<const uint8_t[]> bytes, size_t n) const;
-    StateBytes take(size_t n, const std::function<void(uint8_t*)>& fill) const;
     bool closing() const { return directory_ && !worker_; }
     Kept* with_id(uint64_t id) const;  // NULL: none
     void use(Kept& kept);
@@ -128,9 +143,7 @@ private:
     void drop(uint64_t id);
     void release_bytes(Kept& kept);
 
-    int64_t bytes_lacked(const SavedConversation& saved, int32_t length) const;
     int64_t limit() const;
-    bool has_room(const Kept& kept, int32_t length);
     void shrink(int64_t n_bytes = 0, const Kept* spared = nullptr);
     static std::string name_of(const Kept& kept);  // of the file it would be written to
     void write(Kept& kept);
@@ -149,6 +162,7 @@ private:
     const std::shared_ptr<std::atomic<int64_t>> used_;
     std::vector<std::unique_ptr<Kept>> kept_;
     std::vector<Load> loads_;
+    std::optional<Taking> taking_;
     int64_t retry_us_ = 0;  // when memory may be written to files again
     uint64_t clock_ = 0;
     int64_t closing_ns_ = 0;  // when what is written while closing was used, roughly

@@ -23,6 +23,11 @@ Runner::Runner(const Model& model, Backend& backend, const oj_engine_options& op
 }
 
 bool Runner::step() {
+    spill_ahead();  // first: the rows of the step get what time it leaves
+    return compute();
+}
+
+bool Runner::compute() {
     take_masks();
     plan_rows();
     provide_pages();

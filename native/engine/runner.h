@@ -76,7 +76,8 @@ public:
 
 private:
     // the store (runner_store.cpp)
-    void spill(int32_t entry);
+    bool spill(int32_t entry, const std::function<bool()>& go_on);
+    void spill_ahead();
     int32_t spilled_length(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
                            int32_t limit) const;
     bool bring_back(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
@@ -93,6 +94,8 @@ private:
     // masks (runner_masks.cpp)
     void ask_for_masks(Conversation& c);
     void take_masks();
+
+    bool compute();
 
     // one step (runner_plan.cpp)
     void plan_rows();

@@ -9,12 +9,19 @@ namespace oj {
 
 namespace {
 
+constexpr double kSpilling = 0.2;  // of a step
+// One in so many is free, or stored elsewhere too. A prompt may store three states in one step.
+constexpr int32_t kPagesAhead = 8;
+constexpr int32_t kEntriesAhead = 4;
+
 class EntrySource : public PrefixSource {
 public:
     EntrySource(Backend& backend, int32_t entry, const std::vector<int32_t>& pages)
         : backend_(backend), entry_(entry), pages_(pages) {}
 
-    void export_state(uint8_t* out) override { backend_.export_snapshot(entry_, out); }
+    void export_state(int64_t offset, int64_t n, uint8_t* out) override {
+        backend_.export_snapshot(entry_, offset, n, out);
+    }
     void export_page(size_t i, uint8_t* out) override { backend_.export_page(pages_[i], out); }
 
 private:
@@ -27,12 +34,33 @@ private:
 
 void Runner::keep_in(PrefixStore& store) {
     store_ = &store;
-    index_.on_evict([this](int32_t entry) { spill(entry); });
+    index_.on_evict([this](int32_t entry) { spill(entry, PrefixStore::to_the_end); });
 }
 
-void Runner::spill(int32_t entry) {
+// False: it is not all in the store yet.
+bool Runner::spill(int32_t entry, const std::function<bool()>& go_on) {
     EntrySource source(backend_, entry, index_[entry].pages);
-    store_->put(index_.tokens_of(entry), index_[entry].shared, source);
+    return store_->put(index_.tokens_of(entry), index_[entry].shared, source, go_on);
+}
+
+// What will have to make room before long is copied a little in every step, so that no step waits
+// while a whole conversation is. When somebody decodes, "a little" is of a step without prompts.
+void Runner::spill_ahead() {
+    if (!store_) return;
+    const bool decodes = std::any_of(running_.begin(), running_.end(),
+                                     [](const auto& c) { return c->n_waiting() == 1; });
+    const int64_t start = clock_();
+    const double most_us =
+        kSpilling * (decodes ? cost_.decode_us() : static_cast<double>(totals_.last_step_us));
+    const auto go_on = [&] { return static_cast<double>(clock_() - start) < most_us; };
+    const int32_t n_pages = std::max(1, pool_.n_total() / kPagesAhead);
+    const int32_t n_entries = std::max(1, index_.n_total() / kEntriesAhead);
+    for (int32_t entry : index_.next_victims(n_pages, n_entries)) {
+        if (index_[entry].spilled) continue;
+        if (!spill(entry, go_on)) return;
+        index_.set_spilled(entry);
+        if (!go_on()) return;
+    }
 }
 
 // One conversation after the other, the most recently used first. Of each the longest prefix first:
@@ -42,7 +70,7 @@ void Runner::spill_all() {
         if (!c->pending) settle(*c);
     }
     remove_settled();
-    while (step()) {  // the others' last drafts
+    while (compute()) {  // the others' last drafts
     }
     std::vector<int32_t> left;
     for (int32_t i = 0; i < index_.n_total(); ++i) {
@@ -60,7 +88,7 @@ void Runner::spill_all() {
             const auto at = std::find(left.begin(), left.end(), chain.back());
             if (at == left.end()) continue;
             left.erase(at);
-            spill(chain.back());
+            spill(chain.back(), PrefixStore::to_the_end);
         }
     }
 }
@@ -146,7 +174,9 @@ bool Runner::export_stored(const std::vector<int32_t>& tokens, SavedConversation
     }
     saved->tokens.assign(tokens.begin(), tokens.begin() + length);
     for (int32_t i : index_.prefixes_of(saved->tokens, hashes)) {
-        const auto fill = [&](uint8_t* out) { backend_.export_snapshot(i, out); };
+        const auto fill = [&](uint8_t* out) {
+            backend_.export_snapshot(i, 0, format.snapshot_bytes, out);
+        };
         saved->states.push_back(
             {index_[i].length, index_[i].shared, take(format.snapshot_bytes, fill)});
     }

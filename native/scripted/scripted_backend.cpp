@@ -117,9 +117,8 @@ public:
     }
     void export_page(int, uint8_t*) override {}
     void import_page(int, const uint8_t*) override {}
-    void export_snapshot(int snapshot, uint8_t* out) override {
-        write_tokens(snapshots_.at(static_cast<size_t>(snapshot)), state_format().snapshot_bytes,
-                     out);
+    void export_snapshot(int snapshot, int64_t offset, int64_t n, uint8_t* out) override {
+        write_tokens(snapshots_.at(static_cast<size_t>(snapshot)), offset, n, out);
     }
     void import_snapshot(int snapshot, const uint8_t* bytes) override {
         snapshots_.at(static_cast<size_t>(snapshot)) = read_tokens(bytes);

@@ -1,6 +1,7 @@
 // Snapshots of backends that are no models: the tokens of a history as bytes, their number first.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -13,11 +14,16 @@ inline int64_t token_snapshot_bytes(int32_t n_pages) {
     return static_cast<int64_t>(sizeof(int32_t)) * (1 + int64_t{n_pages} * kPageSize);
 }
 
-inline void write_tokens(const std::vector<int32_t>& tokens, int64_t n_bytes, uint8_t* out) {
-    const auto n = static_cast<int32_t>(tokens.size());
-    std::memset(out, 0, static_cast<size_t>(n_bytes));
-    std::memcpy(out, &n, sizeof n);
-    std::memcpy(out + sizeof n, tokens.data(), tokens.size() * sizeof(int32_t));
+// Bytes [offset, offset + n_bytes) of it; zeros follow the tokens.
+inline void write_tokens(const std::vector<int32_t>& tokens, int64_t offset, int64_t n_bytes,
+                         uint8_t* out) {
+    std::vector<int32_t> all{static_cast<int32_t>(tokens.size())};
+    all.insert(all.end(), tokens.begin(), tokens.end());
+    const auto* bytes = reinterpret_cast<const uint8_t*>(all.data());
+    const auto size = static_cast<int64_t>(all.size() * sizeof(int32_t));
+    const int64_t n = std::clamp<int64_t>(size - offset, 0, n_bytes);
+    std::memcpy(out, bytes + std::min(offset, size), static_cast<size_t>(n));
+    std::memset(out + n, 0, static_cast<size_t>(n_bytes - n));
 }
 
 inline std::vector<int32_t> read_tokens(const uint8_t* bytes) {

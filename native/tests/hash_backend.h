@@ -62,9 +62,8 @@ public:
     void import_page(int page, const uint8_t* bytes) override {
         std::memcpy(&kv_.at(static_cast<size_t>(page) * kPageSize), bytes, page_bytes());
     }
-    void export_snapshot(int snapshot, uint8_t* out) override {
-        write_tokens(snapshots_.at(static_cast<size_t>(snapshot)), state_format().snapshot_bytes,
-                     out);
+    void export_snapshot(int snapshot, int64_t offset, int64_t n, uint8_t* out) override {
+        write_tokens(snapshots_.at(static_cast<size_t>(snapshot)), offset, n, out);
     }
     void import_snapshot(int snapshot, const uint8_t* bytes) override {
         snapshots_.at(static_cast<size_t>(snapshot)) = read_tokens(bytes);

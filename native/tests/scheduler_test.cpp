@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "engine/prefix_store.h"
 #include "engine/runner.h"
 #include "service.h"
 
@@ -150,6 +151,20 @@ public:
         now_ += admission_us();
     }
 
+    // A state is larger than what a step may copy.
+    oj_state_format state_format() const override {
+        return {1, HashBackend::state_format().page_bytes, int64_t{2} << 20};
+    }
+    void export_page(int page, uint8_t* out) override {
+        HashBackend::export_page(page, out);
+        now_ += piece_us();
+    }
+    void export_snapshot(int snapshot, int64_t offset, int64_t n, uint8_t* out) override {
+        HashBackend::export_snapshot(snapshot, offset, n, out);
+        now_ += piece_us() * static_cast<double>(n) / (64 << 10);
+    }
+    double piece_us() const { return 0.05 * cost_.step_us; }
+
     double admission_us() const { return 0.4 * cost_.step_us; }
 
     int64_t draft_us() const override { return static_cast<int64_t>(draft_us_); }
@@ -227,6 +242,70 @@ void check_nobody_stalls(const Model& model, const Cost& cost, float target, int
     expect(mixed > 5, name + "they are read in many steps");
 }
 
+// The longest pause of one who writes, in ordinary steps, while every 100 steps a prompt comes for
+// which stored conversations leave the pool: to host memory, if they are kept.
+double longest_beside_evictions(const Model& model, const Cost& cost, bool kept) {
+    oj_engine_options options = small_engine(2, 100, 12);
+    options.backend.max_rows = 512;
+    options.min_prompt_rows = 1;
+    options.draft = 0;
+    CostedBackend backend(model.hparams.n_vocab, options.backend, cost);
+    Runner runner(model, backend, options, [&] { return backend.now(); });
+    const oj_state_format bytes = backend.state_format();
+    const StateFormat format{1, static_cast<size_t>(bytes.page_bytes),
+                             static_cast<size_t>(bytes.snapshot_bytes)};
+    PrefixStore store(format, int64_t{1} << 30, nullptr, [](const std::string&) {});
+    if (kept) runner.keep_in(store);
+    uint64_t id = 0;
+    const auto add = [&](int32_t n_tokens, int32_t max_tokens) {
+        std::mt19937 random(static_cast<uint32_t>(++id));
+        const Tokens tokens = random_tokens(random, n_tokens);
+        oj_request request = plain_request(tokens, max_tokens);
+        const int32_t boundary = n_tokens / 2;
+        request.boundaries = &boundary;
+        request.n_boundaries = 1;
+        auto c = make_conversation(model, options, request);
+        c->id = id;
+        expect(runner.admit(*c) == Admission::admitted, "admitted");
+        runner.add(std::move(c));
+    };
+    for (int i = 0; i < 8; ++i) {  // the pool is full of others
+        add(700, 1);
+        while (runner.step()) {
+        }
+    }
+    add(100, 3000);
+    const uint64_t writer = id;
+    const int64_t evicted = runner.stats().evicted_pages;
+    std::vector<double> ordinary;
+    double longest = 0;
+    int64_t last = 0;
+    for (int step = 0; step < 2000; ++step) {
+        if (step % 100 == 99 && runner.running().size() < 2) add(200, 1);
+        runner.step();
+        for (const oj_event& event : runner.take_events()) {
+            if (event.request != writer || event.kind != OJ_EVENT_TOKEN) continue;
+            const auto pause = static_cast<double>(backend.now() - last);
+            last = backend.now();
+            if (step > 10 && step < 90) ordinary.push_back(pause);
+            if (step > 90) longest = std::max(longest, pause);
+        }
+    }
+    expect(runner.stats().evicted_pages > evicted + 20, "others have to go");
+    expect((store.n_prefixes() > 20) == kept, "and are kept");
+    std::sort(ordinary.begin(), ordinary.end());
+    return longest / ordinary[ordinary.size() / 2];
+}
+
+// A state takes one and a half steps to copy, its pages some more.
+void check_nobody_waits_for_evictions(const Model& model, const Cost& cost) {
+    const double kept = longest_beside_evictions(model, cost, true);
+    const double dropped = longest_beside_evictions(model, cost, false);
+    expect(kept <= dropped + 0.25, std::string(cost.name) + ": " + std::to_string(kept) +
+                                       " ordinary steps, and " + std::to_string(dropped) +
+                                       " where nothing is copied");
+}
+
 }  // namespace
 }  // namespace oj::test
 
@@ -243,6 +322,7 @@ int main() {
         check_nobody_stalls(*micro(), cost, 2.5f, 0);
         check_nobody_stalls(*micro(), cost, 1.5f, 0);
         check_nobody_stalls(*micro(), cost, 2.5f, static_cast<int32_t>(4 * cost.step_us));
+        check_nobody_waits_for_evictions(*micro(), cost);
     }
     return report();
 }

@@ -17,9 +17,9 @@ using Tokens = std::vector<int32_t>;
 class Source : public PrefixSource {
 public:
     explicit Source(int salt = 0) : salt_(salt) {}
-    void export_state(uint8_t* out) override {
+    void export_state(int64_t, int64_t n, uint8_t* out) override {
         ++n_states;
-        std::fill_n(out, kFormat.state_bytes, static_cast<uint8_t>(100 + salt_));
+        std::fill_n(out, n, static_cast<uint8_t>(100 + salt_));
     }
     void export_page(size_t i, uint8_t* out) override {
         ++n_pages;
@@ -92,12 +92,12 @@ void check_store_memory_is_bounded() {
     class Watching : public Source {
     public:
         Watching(const PrefixStore& store, int64_t budget) : store_(store), budget_(budget) {}
-        void export_state(uint8_t* out) override { watch(kFormat.state_bytes, out); }
+        void export_state(int64_t, int64_t n, uint8_t* out) override { watch(n, out); }
         void export_page(size_t, uint8_t* out) override { watch(kFormat.page_bytes, out); }
 
     private:
         void watch(size_t n, uint8_t* out) const {
-            expect(store_.host_bytes() + static_cast<int64_t>(n) <= budget_, "within the budget");
+            expect(store_.host_bytes() <= budget_, "within the budget");
             std::fill_n(out, n, uint8_t{1});
         }
         const PrefixStore& store_;
@@ -120,6 +120,39 @@ void check_store_memory_is_bounded() {
     with_files.put(text(200), false, source);
     expect(source.n_states == 0 && source.n_pages == 0, "nothing is taken");
     expect(notes.size() == 1 && notes[0].find("raise host_cache") != std::string::npos, "said");
+}
+
+// In pieces: each call takes one, and what was taken is not taken again.
+void check_taking_in_pieces() {
+    const int64_t page = kFormat.page_bytes;
+    const StateFormat large{7, kFormat.page_bytes, size_t{1} << 18};
+    const auto once = [] { return false; };
+    PrefixStore store(large, 1 << 23, nullptr, [](const std::string&) {});
+    Source source;
+    const Tokens a = text(200), b = text(200, 1000);
+    int n_calls = 1;
+    while (!store.put(a, true, source, once)) {
+        ++n_calls;
+        expect(source.n_pages + source.n_states == n_calls - 1, "one piece a call");
+        expect(store.longest(a, hash_prefixes(a), 200) == 0, "not before it is whole");
+    }
+    expect(source.n_pages == 4 && source.n_states == 4 && n_calls == 8, "all of it, once");
+    SpilledPrefix prefix;
+    expect(wait_for(store, a, 200, &prefix) == PrefixStore::Fetch::ready, "kept");
+    expect(prefix.shared && prefix.pages[3][0] == 3, "its pages");
+    expect(std::all_of(&prefix.state[0], &prefix.state[1 << 18], [](int x) { return x == 100; }),
+           "its state");
+    const int64_t of_a = store.host_bytes();
+
+    expect(!store.put(b, false, source, once) && store.host_bytes() == of_a + page, "one page");
+    expect(!store.put(text(300, 2000), false, source, once), "another one begins");
+    expect(store.host_bytes() == of_a + page, "and the first one's bytes are gone");
+    expect(store.put(b, false, source), "in one go");
+    expect(store.longest(b, hash_prefixes(b), 200) == 200, "kept");
+    store.put(text(300, 2000), false, source, once);
+    store.erase(a, hash_prefixes(a));
+    store.erase(b, hash_prefixes(b));
+    expect(store.host_bytes() == of_a, "what was begun is not left behind, but a shared start");
 }
 
 // A conversation keeps its longest states, and the start that it shares with others.
@@ -335,6 +368,7 @@ int main() {
     using namespace oj::test;
     check_store_in_memory();
     check_store_memory_is_bounded();
+    check_taking_in_pieces();
     check_states_of_a_conversation();
     check_store_with_files();
     check_store_without_room();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any, NoReturn, TypeVar
 
 from openjet_provider.agents import ChatEngine
+from openjet_provider.bench.cores import CoreWaits
 from openjet_provider.chat.stream import TurnStream
 from openjet_provider.chat.types import ChatDelta, ChatRequest, Sampling, Usage
 from openjet_provider.errors import BackendUnavailableError
@@ -21,13 +23,15 @@ T = TypeVar("T")
 TIMEOUT_S = 3600.0
 _START_S = 60.0  # for all threads to be there
 _ONE_STEP_S = 5e-5  # tokens that are closer are of one step
+_DISTURBED = 0.05  # of a pause, spent waiting for cores
 Messages = list[dict[str, Any]]
 
 
 @dataclass
 class Answer:
     """Times are of time.perf_counter(). `arrivals`: when a piece of the answer came, and its
-    characters. `steps`: when the engine had a token or several, if it tells."""
+    characters. `steps`: when the engine had a token or several, if it tells. `waits`: at each
+    piece, how long its threads had waited for cores by then."""
 
     started: float
     ended: float = 0.0
@@ -37,6 +41,7 @@ class Answer:
     drafted: int = 0
     accepted: int = 0
     steps: list[float] = field(default_factory=list)
+    waits: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def first_s(self) -> float:
@@ -70,6 +75,19 @@ class Answer:
         """The same between steps of the engine, whenever their tokens came."""
         return _gaps(self.steps, since, until)
 
+    def undisturbed(self, since: float = 0.0, until: float = float("inf")) -> list[float]:
+        """Those of step_gaps() for which the engine had its cores: around them its threads waited
+        for less than a twentieth of it."""
+        at = [moment for moment, _ in self.waits]
+        found = []
+        for a, b in itertools.pairwise(self.steps):
+            before, after = bisect_right(at, a) - 1, bisect_left(at, b)
+            if b <= since or a >= until or before < 0 or after == len(at):
+                continue
+            if self.waits[after][1] - self.waits[before][1] < _DISTURBED * (b - a):
+                found.append(b - a)
+        return found
+
     def take_steps(self, token_times: Sequence[float]) -> None:
         """Tokens of one step are taken for one."""
         for at in token_times:
@@ -86,6 +104,7 @@ class Asker:
 
     engine: ChatEngine
     temperature: float
+    cores: CoreWaits = field(default_factory=CoreWaits)
 
     def ask(self, messages: Messages, tokens: int, seed: int, client: str) -> Answer:
         """One answer of `tokens` tokens."""
@@ -108,9 +127,18 @@ class Asker:
             )
         )
 
+    def note(self, answer: Answer, delta: ChatDelta) -> None:
+        """A piece has come."""
+        text = delta.reasoning + delta.content
+        size = len(text) + sum(len(piece.arguments) for piece in delta.tool_calls)
+        if size:
+            now = time.perf_counter()
+            answer.arrivals.append((now, size))
+            answer.waits.append((now, self.cores.seconds()))
+
     def _receive(self, answer: Answer, stream: TurnStream[Any]) -> None:
         for delta in stream:
-            note(answer, delta)
+            self.note(answer, delta)
         answer.ended = time.perf_counter()
         answer.take_steps(stream.token_times)
         result, stats = stream.result(), stream.stats
@@ -125,14 +153,6 @@ class Asker:
 
 def _gaps(times: Sequence[float], since: float, until: float) -> list[float]:
     return [b - a for a, b in itertools.pairwise(times) if b > since and a < until]
-
-
-def note(answer: Answer, delta: ChatDelta) -> None:
-    """A piece has come."""
-    text = delta.reasoning + delta.content
-    size = len(text) + sum(len(piece.arguments) for piece in delta.tool_calls)
-    if size:
-        answer.arrivals.append((time.perf_counter(), size))
 
 
 def together(jobs: Sequence[Callable[[], T]]) -> list[T]:

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from openjet_provider import Engine
+from openjet_provider.bench.cores import CoreWaits
 from openjet_provider.bench.measure import Answer, together
 from openjet_provider.bench.record import table
 from openjet_provider.bench.scenarios import Numbers
@@ -40,6 +42,28 @@ def test_pauses_between_steps(answer: Answer) -> None:
     answer.take_steps([11.0, 11.00001, 12.5, 12.50002, 12.50003, 15.5])
     assert answer.step_gaps() == [1.5, 3]  # tokens of one step are one
     assert answer.step_gaps(12.6, 13) == [3]
+
+
+def test_undisturbed_steps(answer: Answer) -> None:
+    """A step counts where the engine's threads had their cores from the piece before it to the one
+    behind it."""
+    answer.take_steps([11.9, 12.9, 13.4, 15.9])
+    answer.waits = [(12.0, 1.0), (13.0, 1.01), (13.5, 1.01), (16.0, 1.5)]
+    assert answer.undisturbed() == pytest.approx([0.5])  # before 12, nothing is known
+    answer.take_steps([16.9])
+    answer.waits.insert(0, (11.0, 0.99))
+    answer.waits.append((17.0, 1.5))
+    assert answer.undisturbed() == pytest.approx([1.0, 0.5])
+    assert answer.undisturbed(13.1, 20) == pytest.approx([0.5])
+
+
+def test_waits_of_the_engines_threads() -> None:
+    """They grow; without an engine there are none."""
+    assert CoreWaits().seconds() == 0
+    with Engine("openjet-tiny", backend="cpu"):
+        waits = CoreWaits()
+        first = waits.seconds()
+        assert 0 < first <= waits.seconds()
 
 
 def test_characters_of_a_window(answer: Answer) -> None:

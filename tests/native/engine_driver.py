@@ -182,9 +182,9 @@ class Driver:
         self.answers[int(out[0])] = Answer()
         return int(out[0])
 
-    def poll(self, timeout_ms: int = 1000) -> int:
-        """Take what is there into `answers`; the number of events."""
-        count = int(self.lib.oj_poll(self.engine, self._events, 64, timeout_ms))
+    def poll(self, timeout_ms: int = 1000, most: int = 64) -> int:
+        """Take what is there, at most 64 events, into `answers`; their number."""
+        count = int(self.lib.oj_poll(self.engine, self._events, most, timeout_ms))
         for event in self._events[0 : max(0, count)]:
             answer = self.answers[event.request]
             assert not answer.finish, "an event after the last"
