@@ -24,7 +24,7 @@ from tests.server.conftest import live
 pytestmark = pytest.mark.slow
 
 COMMAND = "echo hello > hello.txt"
-TASK = f"Run `{COMMAND}`"
+TASK = f"Use bash to run `{COMMAND}`"  # openjet-tiny takes a tool that is not named for missing
 PROMPT = "You are a coding agent."  # their own do not fit the context of openjet-tiny
 
 

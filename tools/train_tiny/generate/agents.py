@@ -220,9 +220,11 @@ def typed_final(conv: Conversation) -> None:
     name = rng.choice(_FINALS)
     first = rng.choice((found.kind, found.tool.params[0].name, "subject", "thing"))
     second = rng.choice((*found.property.tools.split("|"), "value", "result", "answer"))
+    whole = isinstance(found.outcome, int)
+    if whole and isinstance(found.value, str) and rng.random() < 0.3:
+        first = v.word(rng)  # no name that was seen before: its type says what goes there
     if first == second:
         second = "value"
-    whole = isinstance(found.outcome, int)
     fields = [
         Param(first, dict(found.tool.params[0].schema), v.word),
         Param(second, dict(INTEGER if whole else STRING), v.word),

@@ -20,7 +20,7 @@ _WEIGHTS = {
     "greeting": 4, "question": 18, "memory": 2, "reading": 11, "structured": 6, "made_up": 2,
     "story": 2.5, "poem": 2, "listing": 3, "pick": 1.5,
     "supervisor": 1.5, "handoff": 1.5, "plan": 1.5, "react": 2.5, "observation": 2.5, "final_tool": 1.5, "todo": 1, "crew": 3, "summary": 1,
-    "triage": 2.5, "handed_over": 2.5, "sub_agent": 2.5, "typed_final": 3, "observed": 3, "build_on": 3,
+    "triage": 5, "handed_over": 2.5, "sub_agent": 2.5, "typed_final": 3, "observed": 3, "build_on": 3,
     "schema_final": 4, "typed_text": 2.5, "shaped": 4.5, "forced": 2,
 }  # fmt: skip
 _ALONE = {

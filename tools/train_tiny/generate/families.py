@@ -86,7 +86,29 @@ _SKY = one_of("sunny", "cloudy", "rainy", "windy", "foggy", "clear", "snowy", "s
 _DONE = ("ok", "done", "success", '{"status": "ok"}', "OK, {id}", '{"ok": true, "id": "{id}"}')
 _ID = {"id": v.code}
 
+_SHELLS = "shell|bash|terminal|sh|run_command|execute|run_shell|command_line|cmd|console"
+_SHELL_TEXT = "((Run|Execute) a (shell |bash |given |)command(| in a (persistent |)shell)(| and return what it prints).|Runs what it is given in a terminal(| session).)"
+_SHELL_SLOTS = {
+    "command": text("command|command|cmd|line|code|script", v.command),
+    "limit": whole("timeout|limit|seconds|timeout_ms", between(1, 900), " (Allow {limit}|Give it {limit}|Stop after {limit})(| at most)."),
+    "folder": text("workdir|folder|cwd|directory", v.word, " (In|Do it in) {folder}."),
+}  # fmt: skip
+_SHELL_ASKS = (
+    "(Run|Execute|Start|Try) `{command}`(.|, please.|)", "(Run|Execute) (the command|this command|this)(: | )`{command}`(.|)", "(Run|Execute|Do): {command}",
+    "`{command}`", "What does `{command}` (print|say|show|give)?", "(I need|Give me|Show me) (the output|what comes out) of `{command}`.", "(In|Use|Open) (the shell|a terminal)(,|:) (run |)`{command}`.",
+)  # fmt: skip
+
 FAMILIES: tuple[Family, ...] = (
+    Family(
+        _SHELLS, _SHELL_TEXT, _SHELL_SLOTS, _SHELL_ASKS,
+        ("{out}", "{out}", "{out}\n(exit code 0)", '{"stdout": "{out}", "exit_code": 0}'),
+        ("(It|The command) (prints|printed|says) {out}.", "The output is {out}.", "{out}"),
+        {"out": lambda r: r.choice((v.word, v.path, v.integer, v.words, v.remark))(r)}),
+    Family(
+        _SHELLS, _SHELL_TEXT, _SHELL_SLOTS, _SHELL_ASKS[:3],
+        ("(no output)", "", "ok", "exit code 0", "done"),
+        ("Done(.|: the command ran.)", "(I ran it|It ran|The command ran)(.| without output.)"),
+        {}),
     Family(
         "weather_report|forecast|city_forecast|check_weather|lookup_weather|fetch_forecast|weather|temperature_at",
         "(Get|Look up|Fetch) the (current |)(weather|forecast|temperature) (at|for|in) a (location|city|place).",

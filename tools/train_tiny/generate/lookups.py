@@ -20,7 +20,7 @@ _KINDS = (
 @dataclass(frozen=True)
 class Property:
     """`asks` are questions, `indirect` the same inside a sentence, `knows` is what somebody who can
-    answer them knows."""
+    answer them knows, `results` what a tool gives and `says` the same as a sentence about {v}."""
 
     name: str
     tools: str
@@ -28,6 +28,7 @@ class Property:
     indirect: str
     knows: str
     results: str
+    says: str
     make: Maker
 
 
@@ -36,20 +37,21 @@ def _count(rng: random.Random) -> int:
 
 
 _PROPERTIES = (
-    Property("price", "price|cost|rate", "(How much is {t}|What does {t} cost|What is the price of {t})", "(how much {t} is|what {t} costs|what one pays for {t})", "(the prices|what things cost|prices)", "({x} euros|{x} dollars|EUR {x}|{x})", _count),
-    Property("stock", "stock|count|quantity|number", "(How many {t} are (there|left|in stock)|How many {t} do we have|What is the stock of {t})", "(how many {t} are (there|left)|how many {t} we have|whether we have enough {t})", "(the stock|how much is left|what is in the store)", "({x}|{x} pieces|{x} in stock|{x} left)", _count),
-    Property("place", "place|location|position", "(Where is {t}|Where can I find {t}|Where do I look for {t})", "(where {t} is|where to find {t}|where {t} has gone)", "(where things are|all places|the locations)", "({x}|in {x}|at {x})", v.place),
-    Property("owner", "owner|holder|user", "(Who owns {t}|Whose is {t}|Who is the owner of {t}|Who has {t})", "(who owns {t}|whose {t} is|who has {t}|who got {t})", "(who owns what|the owners)", "({x}|owned by {x})", v.person),
-    Property("age", "age|years", "(How old is {t}|What is the age of {t})", "(how old {t} is|the age of {t})", "(how old things are|ages)", "({x} years|{x})", _count),
-    Property("length", "length|size|height", "(How (long|tall|high) is {t}|What is the (length|height|size) of {t})", "(how (long|tall|high|large) {t} is|what size {t} has)", "(sizes|how large things are|all measures)", "({x} metres|{x} m|{x} cm|{x})", _count),
-    Property("weight", "weight|mass|load", "(How heavy is {t}|How much does {t} weigh|What is the weight of {t})", "(how heavy {t} is|how much {t} weighs|what {t} weighs)", "(weights|how heavy things are)", "({x} kilos|{x} kg|{x})", _count),
-    Property("state", "state|status|condition", "(What is the (state|status) of {t}|How is {t} doing|Is {t} (ready|done|fine))", "(how {t} is doing|what has become of {t}|whether {t} is (ready|done|fine)|how things stand with {t})", "(the state of everything|how things stand)", "({x}|it is {x}|status: {x})", lambda r: r.choice(v.ADJECTIVES)),
-    Property("warmth", "temperature|warmth|degrees", "(How (cold|hot|warm) is {t}|What is the temperature of {t}|Is {t} (cold|warm|hot))", "(how (cold|hot|warm) {t} is|whether {t} is (too |)(cold|hot|warm))", "(temperatures|how warm things are)", "({x} degrees|{x} C|{x}|it has {x} degrees)", lambda r: r.randint(-20, 99)),
-    Property("colour", "color|colour|paint", "(What colo(u|)r (is|has) {t}|Which colo(u|)r is {t})", "(what colo(u|)r {t} (is|has)|the colo(u|)r of {t})", "(the colours of things|colours)", "({x}|it is {x}|painted {x})", lambda r: r.choice(v.COLORS)),
-    Property("maker", "maker|author|origin", "(Who (made|wrote|built) {t}|Who is the (maker|author) of {t})", "(who (made|wrote|built) {t}|whom we owe {t} to)", "(who made what|the makers|authors)", "({x}|made by {x}|by {x})", v.person),
-    Property("time", "time|start|opening|schedule", "(When does {t} (start|open|begin|leave|close|arrive)|At what time does {t} (start|open|leave))", "(when {t} (starts|opens|begins|leaves|closes|arrives)|at what time {t} (starts|opens|leaves))", "(the schedule|all times|when things start)", "({x}|at {x}|starts at {x})", v.clock),
-    Property("contact", "phone|contact|email", "(How do I reach {t}|What is the (phone number|contact|address) of {t})", "(how to reach {t}|how I get hold of {t}|whom to call about {t})", "(phone numbers|how to reach people|contacts)", "({x}|call {x})", v.code),
+    Property("price", "price|cost|rate", "(How much is {t}|What does {t} cost|What is the price of {t})", "(how much {t} is|what {t} costs|what one pays for {t})", "(the prices|what things cost|prices)", "({x} euros|{x} dollars|EUR {x}|{x})", "({v} costs {x} euros|{v} is {x} dollars|one pays {x} euros for {v}|{v} now costs {x})", _count),
+    Property("stock", "stock|count|quantity|number", "(How many {t} are (there|left|in stock)|How many {t} do we have|What is the stock of {t})", "(how many {t} are (there|left)|how many {t} we have|whether we have enough {t})", "(the stock|how much is left|what is in the store)", "({x}|{x} pieces|{x} in stock|{x} left)", "(there are {x} of {v}|{x} of {v} are left|the store has {x} {v}|{v} comes to {x})", _count),
+    Property("place", "place|location|position", "(Where is {t}|Where can I find {t}|Where do I look for {t})", "(where {t} is|where to find {t}|where {t} has gone)", "(where things are|all places|the locations)", "({x}|in {x}|at {x})", "({v} is in {x}|{v} is at {x}|{v} went to {x}|{v} stands in {x}|one finds {v} near {x})", v.place),
+    Property("owner", "owner|holder|user", "(Who owns {t}|Whose is {t}|Who is the owner of {t}|Who has {t})", "(who owns {t}|whose {t} is|who has {t}|who got {t})", "(who owns what|the owners)", "({x}|owned by {x})", "({v} belongs to {x}|{x} owns {v}|{x} has {v}|{v} was given to {x})", v.person),
+    Property("age", "age|years", "(How old is {t}|What is the age of {t})", "(how old {t} is|the age of {t})", "(how old things are|ages)", "({x} years|{x})", "({v} is {x} years old|{v} has seen {x} years|{v} was made {x} years ago)", _count),
+    Property("length", "length|size|height", "(How (long|tall|high) is {t}|What is the (length|height|size) of {t})", "(how (long|tall|high|large) {t} is|what size {t} has)", "(sizes|how large things are|all measures)", "({x} metres|{x} m|{x} cm|{x})", "({v} is {x} metres (long|tall|high)|{v} measures {x} cm|{v} goes on for {x} m)", _count),
+    Property("weight", "weight|mass|load", "(How heavy is {t}|How much does {t} weigh|What is the weight of {t})", "(how heavy {t} is|how much {t} weighs|what {t} weighs)", "(weights|how heavy things are)", "({x} kilos|{x} kg|{x})", "({v} weighs {x} kilos|{v} has {x} kg|{v} comes to {x} kilos)", _count),
+    Property("state", "state|status|condition", "(What is the (state|status) of {t}|How is {t} doing|Is {t} (ready|done|fine))", "(how {t} is doing|what has become of {t}|whether {t} is (ready|done|fine)|how things stand with {t})", "(the state of everything|how things stand)", "({x}|it is {x}|status: {x})", "({v} is {x}|{v} is {x} again|{v} has become {x}|{v} looks {x})", lambda r: r.choice(v.ADJECTIVES)),
+    Property("warmth", "temperature|warmth|degrees", "(How (cold|hot|warm) is {t}|What is the temperature of {t}|Is {t} (cold|warm|hot))", "(how (cold|hot|warm) {t} is|whether {t} is (too |)(cold|hot|warm))", "(temperatures|how warm things are)", "({x} degrees|{x} C|{x}|it has {x} degrees)", "({v} has {x} degrees|it is {x} degrees in {v}|{v} is at {x} C)", lambda r: r.randint(-20, 99)),
+    Property("colour", "color|colour|paint", "(What colo(u|)r (is|has) {t}|Which colo(u|)r is {t})", "(what colo(u|)r {t} (is|has)|the colo(u|)r of {t})", "(the colours of things|colours)", "({x}|it is {x}|painted {x})", "({v} is {x}|{v} is painted {x}|{v} comes in {x})", lambda r: r.choice(v.COLORS)),
+    Property("maker", "maker|author|origin", "(Who (made|wrote|built) {t}|Who is the (maker|author) of {t})", "(who (made|wrote|built) {t}|whom we owe {t} to)", "(who made what|the makers|authors)", "({x}|made by {x}|by {x})", "({v} was (made|built) by {x}|{x} made {v}|{v} comes from {x})", v.person),
+    Property("time", "time|start|opening|schedule", "(When does {t} (start|open|begin|leave|close|arrive)|At what time does {t} (start|open|leave))", "(when {t} (starts|opens|begins|leaves|closes|arrives)|at what time {t} (starts|opens|leaves))", "(the schedule|all times|when things start)", "({x}|at {x}|starts at {x})", "({v} (starts|opens|leaves|closes|arrives|departs|begins) at {x}|{v} is due at {x})", v.clock),
+    Property("contact", "phone|contact|email", "(How do I reach {t}|What is the (phone number|contact|address) of {t})", "(how to reach {t}|how I get hold of {t}|whom to call about {t})", "(phone numbers|how to reach people|contacts)", "({x}|call {x})", "({v} can be reached at {x}|one reaches {v} by {x}|for {v} call {x})", v.code),
 )  # fmt: skip
+_WORDS = {word for each in _PROPERTIES for word in (each.name, *each.tools.split("|"))}
 _MEASURES = "boxes bags bottles pieces crates bunches jars rows packs".split()
 _NAMES = ("{p}_of", "get_{p}", "{k}_{p}", "find_{k}", "look_up_{p}", "{p}_lookup", "{k}_info", "check_{p}", "{k}_{p}_service", "show_{k}", "fetch_{k}_{p}", "{p}")  # fmt: skip
 _DESCRIPTIONS = (
@@ -104,6 +106,19 @@ class Lookup:
         return (self.property.name, self.kind, self.tool.name)
 
 
+def _kind(rng: random.Random) -> str:
+    """What sort of thing a tool knows: any noun, now and then a word that nobody knows."""
+    while True:
+        roll = rng.random()
+        kind = (
+            v.pseudo_word(rng, 1, 2)
+            if roll < 0.12
+            else rng.choice(_KINDS if roll < 0.45 else v.NOUNS)
+        )
+        if kind not in _WORDS:
+            return kind
+
+
 def _thing(rng: random.Random, kind: str) -> tuple[str | int, str]:
     """(argument, as said): the article and the kind are not part of the argument."""
     roll = rng.random()
@@ -125,9 +140,7 @@ def _thing(rng: random.Random, kind: str) -> tuple[str | int, str]:
 
 def lookup(rng: random.Random, like: Lookup | None = None) -> Lookup:
     """A random one, or one more of the same tool; whether it may be used is the caller's to ask."""
-    prop, kind = (
-        (like.property, like.kind) if like else (rng.choice(_PROPERTIES), rng.choice(_KINDS))
-    )
+    prop, kind = (like.property, like.kind) if like else (rng.choice(_PROPERTIES), _kind(rng))
     word = like.word if like else rng.choice(prop.tools.split("|"))
     value, thing = _thing(rng, kind)
     while like and isinstance(value, str) != isinstance(like.value, str):
@@ -146,6 +159,10 @@ def lookup(rng: random.Random, like: Lookup | None = None) -> Lookup:
     result = _result(rng, told, show(outcome), show(value), word)
     says = {**slots, "r": told, "T": sentence(thing)}
     answers = [fill(rng, each, says) for each in _ANSWERS]
+    if rng.random() < 0.3:
+        subject = rng.choice((show(value), f"{kind} {value}", thing))
+        result = fill(rng, prop.says, {"v": subject, "x": outcome})
+        answers += [sentence(result) + "."] * 3
     ask = _ask(rng, prop, slots, asked, tool.name)
     return Lookup(prop, kind, word, tool, value, thing, asked + "?", ask, outcome, result, answers)
 

@@ -61,7 +61,9 @@ def generic_request(rng: random.Random, conv: Conversation) -> Request:
         return Request(
             tool, arguments, ask + f" (I need the {field}.)", result, answers, [str(value)]
         )
-    value = show(rng.choice((v.integer, v.integer, v.decimal, v.phrase, v.code, v.person))(rng))
+    value = show(
+        rng.choice((v.integer, v.integer, v.decimal, v.phrase, v.code, v.person, v.remark))(rng)
+    )
     slots = {"result": value, "name": tool.name}
     answers = [fill(rng, t, slots) for t in _RESULT_ANSWERS]
     return Request(tool, arguments, ask, value, answers, [value])

@@ -269,6 +269,28 @@ def phrase(rng: random.Random) -> str:
     return words(rng, 1, 6)
 
 
+_REMARK_VERBS = "starts leaves opens stops moves waits stands goes works runs arrives comes turns stays lies ends".split()  # fmt: skip
+
+
+def remark(rng: random.Random) -> str:
+    """A sentence about something, whose point comes last: it must not be cut."""
+    about = rng.choice((word(rng), code(rng), f"the {rng.choice(NOUNS)}", person(rng)))
+    how = rng.choice(("at", "in", "on", "from", "for", "by", "with", "near"))
+    point = rng.choice((clock, place, code, word, person, integer, date))(rng)
+    return f"{about} {rng.choice(_REMARK_VERBS)} {'at' if ':' in str(point) else how} {point}"
+
+
+def command(rng: random.Random) -> str:
+    """One line for a shell."""
+    return rng.choice((
+        f"ls {path(rng)}", f"cat {path(rng)}", f"git {rng.choice(('status', 'log', 'diff', 'pull', 'add .'))}", f"make {word(rng)}",
+        f"python {path(rng)}", f"mkdir {word(rng)}", f"rm {path(rng)}", f"cp {path(rng)} {path(rng)}", f"mv {path(rng)} {word(rng)}/",
+        f"grep {word(rng)} {path(rng)}", f"wc -l {path(rng)}", f"echo {words(rng, 1, 3)} > {path(rng)}", f"echo '{words(rng, 1, 3)}' >> {path(rng)}",
+        f"cat {path(rng)} | {rng.choice(('sort', 'wc -l', 'head', 'uniq'))}", f"pip install {word(rng)}", f"npm run {word(rng)}", f"cd {word(rng)} && ls",
+        f"touch {path(rng)}", f"chmod +x {path(rng)}", f"pytest {path(rng)}", f"{word(rng)} --{word(rng)} {integer(rng)}", "pwd", "ls -la", "date",
+    ))  # fmt: skip
+
+
 def identifier(rng: random.Random) -> str:
     """A Python name in snake case."""
     parts = [rng.choice((rng.choice(NOUNS), rng.choice(ADJECTIVES), pseudo_word(rng, 1, 2)))]
