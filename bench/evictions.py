@@ -1,14 +1,14 @@
 """What evictions cost somebody who writes: his pauses while others' prompts push stored
 conversations out of the pool, with host memory that keeps them and without.
 
-    python -m bench.evictions [-m openjet-tiny] [--stored 400] [--new 100] [--json OUT]
+    python -m bench.evictions [-m openjet-tiny] [--new 100] [--between 40] [--json OUT]
 
-One conversation writes throughout. Beside it come prompts of `--new` tokens, one after the other,
-each with an answer of one token. Conversations of `--stored` tokens filled the pool before, so that
-new pages and snapshots are taken from others. A pause is the time between two of the engine's own
-moments of having tokens; `ordinary` is its median without any prompt. `kept` has the pauses where
-what leaves the pool goes to host memory, `dropped` those where it does not: the difference is what
-keeping costs.
+One conversation writes throughout. Beside it come prompts of `--new` tokens, each with an answer of
+one token, the next when `--between` tokens more are written. Conversations of `--stored` tokens
+filled the pool before, so that new pages and snapshots are taken from others. A pause is the time
+between two of the engine's own moments of having tokens; `ordinary` is its median without any
+prompt. `kept` has the pauses where what leaves the pool goes to host memory, `dropped` those where
+it does not: the difference is what keeping costs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def pauses(engine: Driver, request: int, until: Any) -> list[float]:
     return [float(b - a) / 1e3 for a, b in itertools.pairwise(moments) if b > a]
 
 
-def measure(model: Path, stored: int, new: int, host_bytes: int) -> dict[str, float]:
+def measure(
+    model: Path, stored: int, new: int, host_bytes: int, between: int = 40
+) -> dict[str, float]:
     """One engine's pauses, ms."""
     native = load("cpu")
     random = np.random.default_rng(0)
@@ -78,6 +80,8 @@ def measure(model: Path, stored: int, new: int, host_bytes: int) -> dict[str, fl
         for _ in range(PROMPTS):
             other = engine.submit(prompt(new))
             beside += pauses(engine, writer, lambda: bool(engine.answers[other].finish))  # noqa: B023
+            go_on = len(answer.tokens) + between
+            beside += pauses(engine, writer, lambda: len(answer.tokens) >= go_on)  # noqa: B023
         stats = engine.stats()
         engine.lib.oj_cancel(engine.engine, writer)
         engine.wait(writer)
@@ -99,6 +103,7 @@ def main() -> None:
     parser.add_argument("-m", "--model", default="openjet-tiny")
     parser.add_argument("--stored", type=int, default=400)
     parser.add_argument("--new", type=int, default=100)
+    parser.add_argument("--between", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -110,7 +115,7 @@ def main() -> None:
     model = resolve(args.model)[1]
     for _ in range(args.rounds):
         for name, host_bytes in (("kept", 1 << 32), ("dropped", 0)):
-            found = measure(model, args.stored, args.new, host_bytes)
+            found = measure(model, args.stored, args.new, host_bytes, args.between)
             record["in_ordinary_steps"][name].append(found)
             print(name, json.dumps(found), flush=True)
     if args.json:

@@ -8,7 +8,7 @@ from openjet_provider.models import resolve
 
 def test_both_cases_run_through() -> None:
     model = resolve("openjet-tiny")[1]
-    kept, dropped = (measure(model, 100, 30, n_bytes) for n_bytes in (1 << 30, 0))
+    kept, dropped = (measure(model, 100, 30, n_bytes, between=2) for n_bytes in (1 << 30, 0))
     for found in (kept, dropped):
         assert found["evicted_pages"] > 0
         assert found["pauses"] > 0
