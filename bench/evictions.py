@@ -38,7 +38,7 @@ def pauses(engine: Driver, request: int, until: Any) -> list[float]:
     """Milliseconds between the moments at which the engine had tokens of `request`."""
     moments: list[int] = []
     answer = engine.answers[request]
-    while not until():
+    while not until() and not answer.finish:
         n = len(answer.tokens)
         engine.poll(most=1)
         if len(answer.tokens) > n:
