@@ -136,12 +136,12 @@ struct BlockScales {
 
 // Input of a block of 256 columns for `groups` column groups: a lane's registers. Codes are loaded
 // some chunks before they are multiplied, because L1 may not have them: as many as there are
-// registers for, which is a whole block with its scales and sums for two groups. Scales and sums of
-// three groups are loaded at a block's begin, of more where they are used.
+// registers for, which is a whole block of up to three groups. Scales and sums are loaded a block
+// ahead for two groups, at a block's begin for three, and of more where they are used.
 template <BlockType type, int groups>
 struct BlockInput {
     static constexpr bool block_ahead = groups <= 2, scales_first = groups == 3;
-    static constexpr int ahead = block_ahead ? block_steps / 2 : scales_first ? 2 : 1;
+    static constexpr int ahead = groups <= 3 ? block_steps / 2 : 2;
     Words4 codes[ahead][groups];
     BlockScales<groups> scales;
 };
@@ -623,7 +623,7 @@ OJ_DEVICE void multiply_bundle(const Context& c, const Phase& p, const Bundle& b
 }
 
 // Every warp multiplies its bundles, without waiting for other warps, with at least one row. `p` is
-// the multiply phase that the warp's stream has come to; fill() must follow.
+// the multiply phase that the warp's stream has come to; fill() goes on with it.
 OJ_PHASE void phase_multiply(const Context& c, const Schedule& schedule, Stream& stream,
                              const Phase& p) {
     const int n_rows = multiply_rows(p, p.draft_pass != 0 ? c.draft : c.step);

@@ -47,7 +47,7 @@ struct Matrix {
     int64_t tile_bytes;
     int64_t segment_bytes;  // of a tile's whole K segments; tile_bytes if n_segments is 1
     // Products of this matrix: out[segment][row][rows], segments of k_segment columns to be added
-    // in ascending order by whoever reads them (sum_segments); n_segments is 1 where the product
+    // in ascending order by whoever reads them (add_segments); n_segments is 1 where the product
     // adds them itself.
     int n_segments;
 };
