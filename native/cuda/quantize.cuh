@@ -97,12 +97,15 @@ OJ_PHASE void write_input(const Input& input, const Forms& forms, int row, int c
         if (valid && lane % 4 == 1) *sums = codes.sum, *scales = codes.scale;
     }
     if (forms.group256) {
-        int16_t* sums = in_global(input.sums32) + input_sum32(row, column);
+        int8_t* sums = in_global(input.sums32) + input_sum32(row, column);
         float* scales =
             in_global(input.scales256) + input_scale(row, quotient(column, super_group));
         const GroupCodes codes =
             write_codes(v, warp_largest(magnitude), valid, in_global(input.codes256) + at);
-        if (valid && lane % 4 == 1) *sums = codes.sum;
+        if (valid && lane % 4 == 1) {
+            sums[0] = static_cast<int8_t>(codes.sum);
+            sums[high_byte_on] = static_cast<int8_t>((codes.sum - sums[0]) >> 8);
+        }
         if (valid && lane == 1) *scales = codes.scale;
     }
 }

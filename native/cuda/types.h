@@ -69,7 +69,7 @@ struct Input {
     float* values;     // [row][cols]: only where a float matrix reads them
     int8_t* codes256;  // of super groups: input_code()
     float* scales256;  // input_scale()
-    int16_t* sums32;   // input_sum32()
+    int8_t* sums32;    // input_sum32()
     int8_t* codes32;   // of small groups: input_code()
     float* scales32;   // input_scale()
     int16_t* sums;     // of codes32: input_scale()
