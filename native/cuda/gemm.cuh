@@ -50,7 +50,7 @@ struct InputLane {
 };
 
 // Registers a[0..3] of both steps of a chunk.
-template <BlockType type>
+template <BlockType type, bool shifts>
 OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, uint32_t a[2][4]) {
     constexpr TileFormat f = tile_format(type);
     Words4 first = load16(codes + lane * 16);
@@ -77,7 +77,6 @@ OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, ui
             }
         }
     } else {
-        constexpr bool shifts = even_step_weight(f) == 1;
         OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
             a[0][i] = shifts ? words[i] << 4 & 0xf0f0f0f0u : words[i] & 0x0f0f0f0fu;
@@ -204,16 +203,22 @@ struct InputAt {
     const int8_t* then;   // of what is multiplied next
 };
 
+// Integer sums of a result: of even and odd steps, or one of both where registers are few.
+OJ_HD constexpr int n_sums(int groups) {
+    return groups <= 3 ? 2 : 1;
+}
+
 // Adds a chunk of one tile to a block's integer sums [step][group].
 template <BlockType type, int groups>
 OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const InputLane& x, int c,
-                         const Words4 codes[groups], int32_t sum[2][groups][4]) {
+                         const Words4 codes[groups], int32_t sum[n_sums(groups)][groups][4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     constexpr bool is_signed = f.offset != 0;
     uint32_t a[2][4];
-    load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f), x.lane,
-                     a);
+    constexpr bool one_sum = n_sums(groups) == 1;
+    load_codes<type, one_sum || even_step_weight(f) == 1>(
+        block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f), x.lane, a);
     int32_t scales[2][4];
     load_scales<type>(block, rows, x, c, scales);
     OJ_UNROLL_ALL
@@ -229,13 +234,13 @@ OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const In
                     product_k16<is_signed>(dot, a[s] + 2 * half, b[s][half], 0);
                     OJ_UNROLL_ALL
                     for (int i = 0; i < 4; ++i)
-                        sum[s][j][i] += dot[i] * scales[i / 2][2 * s + half];
+                        sum[one_sum ? 0 : s][j][i] += dot[i] * scales[i / 2][2 * s + half];
                 }
             } else {
                 product_k32<is_signed>(dot, a[s], b[s], 0);
                 OJ_UNROLL_ALL
                 for (int i = 0; i < 4; ++i)
-                    sum[s][j][i] += dot[i] * scales[i / 2][s];
+                    sum[one_sum ? 0 : s][j][i] += dot[i] * scales[i / 2][s];
             }
         }
     }
@@ -244,7 +249,7 @@ OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const In
 // Adds a block's integer sums of one tile to the chains.
 template <BlockType type, int groups>
 OJ_DEVICE void add_sums(const uint8_t* block, const HeaderRow rows[2], const InputLane& x,
-                        const BlockScales<groups>& in, const int32_t sum[2][groups][4],
+                        const BlockScales<groups>& in, const int32_t sum[n_sums(groups)][groups][4],
                         float (*acc)[4]) {
     constexpr TileFormat f = tile_format(type);
     float d[2], dmin[2];
@@ -272,8 +277,9 @@ OJ_DEVICE void add_sums(const uint8_t* block, const HeaderRow rows[2], const Inp
         for (int i = 0; i < 4; ++i) {
             const int r = i / 2, k = i % 2;
             const float scale = bits_to_float(k == 0 ? in.scales[j].x : in.scales[j].y);
-            const float product =
-                static_cast<float>(sum[0][j][i] * even_step_weight(f) + sum[1][j][i]);
+            int32_t dot = sum[0][j][i];
+            if constexpr (n_sums(groups) == 2) dot = dot * even_step_weight(f) + sum[1][j][i];
+            const float product = static_cast<float>(dot);
             float p;
             if constexpr (f.has_mins) {
                 const float min = from_magic(low[i] + 256 * high[i]);
@@ -298,7 +304,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
                   1ll << 31);
     constexpr int ahead = in.ahead;
     if constexpr (!in.block_ahead) load_scales<type>(input, x, at.index, at.first_group, in.scales);
-    int32_t sum[tiles][2][groups][4] = {};  // of even and odd steps
+    int32_t sum[tiles][n_sums(groups)][groups][4] = {};
     HeaderRow rows[tiles][2];
     if constexpr (f.has_mins) {
         OJ_UNROLL_ALL
@@ -337,8 +343,8 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
     OJ_UNROLL(1)
     for (int c = 0; c < chunks_of(n); ++c) {
         uint32_t a[2][4];
-        load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
-                         x.lane, a);
+        load_codes<type, true>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
+                               x.lane, a);
         float d[2][2], m[2][2];  // [step][row]
         OJ_UNROLL_ALL
         for (int s = 0; s < 2; ++s) {
