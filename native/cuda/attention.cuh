@@ -173,7 +173,6 @@ OJ_DEVICE void prepare_head(const Context& c, const Phase& p, const StepView& vi
     const Run& run = in_global(view.runs)[run_index];
     const int of_run = *(is_query ? &run.first_row : &run.first_page);
     add_segments<lane_columns>(segments, 0, parts, x);
-    add_rest<lane_columns>(segments, segments_at_once, x);
     if (is_query || is_key) norm_and_rotate(c, factors, r, x, shared);
     if (position < 0) return;
     if (is_query) return store_query(c, of_run, r, head, x);
@@ -387,7 +386,6 @@ OJ_DEVICE void fold_piece(const Context& c, const Phase& p, const StepView& view
     }
     LaneColumns gate = {};
     add_segments<lane_columns>(gates, 0, gate_parts, gate.v);
-    add_rest<lane_columns>(gates, segments_at_once, gate.v);
     OJ_UNROLL(1)  // each two columns in turn at the front
     for (int i = 0; i < lane_columns; i += 2) {
         float results[2];

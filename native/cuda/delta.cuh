@@ -239,9 +239,6 @@ OJ_DEVICE void share_raw(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
     // What is not there is 0, which changes no sum that began with 0; a recorded row is such a sum.
     for (int i = 0; i < lane_columns; ++i)
         raw[i] = 0.0f + in.rows[0][i] + in.rows[1][i] + in.rows[2][i];
-    if (row >= 0)
-        add_rest<lane_columns>(segments_of(b.c.scratch.qkv, item.first_row + row, of_layer),
-                               segments_at_once, raw);
     float* to = tokens_of(b, chunk)[at.row].vectors + DeltaShape<dim>::vector_index(at.channel);
     const bool is_value = at.channel >= 2 * dim;
     const int stride = is_value ? 1 : DeltaShape<dim>::chain_stride, four_on = is_value ? 4 : 1;
@@ -367,9 +364,7 @@ OJ_DEVICE void make_gate(const DeltaBlock<dim>& b, const DeltaChunk& chunk, cons
     const bool decays = gate_of_warp(b) == 0;
     float gate = in.gate[0];
     if (row >= 0) {
-        const Product& gates = decays ? b.c.scratch.alpha : b.c.scratch.beta;
         gate = 0.0f + in.gate[0] + in.gate[1] + in.gate[2];
-        add_rest<1>(segments_of(gates, item.first_row + row, item.head), segments_at_once, &gate);
         // exp(scale * softplus(gate + bias)), or sigmoid(gate)
         const float x = decays ? gate + in.gate_bias : -gate, e = exp_value(x);
         if (decays) {

@@ -41,7 +41,6 @@ OJ_DEVICE void gate_piece(const Context& c, const Phase& p, int r, int first) {
     }
     scale = norm_factor(scale * one_head_term(dim) + c.dims.rms_eps);
     add_segments<lane_columns>(gates, 0, z, gate.v);
-    add_rest<lane_columns>(gates, segments_at_once, gate.v);
     silu_columns(gate);
     OJ_UNROLL_ALL
     for (int i = 0; i < lane_columns; ++i)
@@ -74,7 +73,6 @@ OJ_DEVICE void keep_past(const Context& c, const DeltaParams& layer, const Run& 
     for (int i = 0; i < lane_columns; ++i)
         raw[i] = of_step >= 0 ? 0.0f : -0.0f;
     add_segments<lane_columns>(from, 0, parts, raw);
-    add_rest<lane_columns>(from, segments_at_once, raw);
     warp_sync();  // all lanes have read
     if (works && moved > 0) store_floats<lane_columns>(past + row * channels, raw);
 }

@@ -50,7 +50,7 @@ struct InputLane {
 };
 
 // Registers a[0..3] of both steps of a chunk.
-template <BlockType type>
+template <BlockType type, bool shifts>
 OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, uint32_t a[2][4]) {
     constexpr TileFormat f = tile_format(type);
     Words4 first = load16(codes + lane * 16);
@@ -77,7 +77,6 @@ OJ_DEVICE void load_codes(const uint8_t* codes, const uint8_t* low, int lane, ui
             }
         }
     } else {
-        constexpr bool shifts = even_step_weight(f) == 1;
         OJ_UNROLL_ALL
         for (int i = 0; i < 4; ++i) {
             a[0][i] = shifts ? words[i] << 4 & 0xf0f0f0f0u : words[i] & 0x0f0f0f0fu;
@@ -113,35 +112,36 @@ OJ_DEVICE float load_scale(uint32_t half) {
 
 // Rows g and g + 8 of a block's sides with integer minima.
 struct HeaderRow {
-    uint32_t halves, even, odd;      // scales of sub-blocks 2 c, 2 c + 1 in byte c
-    uint32_t first_mins, last_mins;  // of sub-blocks 0..3 and 4..7
+    uint32_t halves, even, odd;    // scales of sub-blocks 2 c, 2 c + 1 in byte c
+    uint32_t low_mins, high_mins;  // a lane's as the A operand of m16n8k16, of the sums' bytes
 };
 
-OJ_DEVICE HeaderRow load_header(const uint8_t* header) {
+OJ_DEVICE HeaderRow load_header(const uint8_t* header, int t) {
     Words4 h = load16(header);
     HeaderRow row;
     row.halves = h.x;
     row.even = (h.y & 0x0f0f0f0fu) | (h.z >> 2 & 0x30303030u);
     row.odd = (h.y >> 4 & 0x0f0f0f0fu) | (h.w >> 2 & 0x30303030u);
-    row.first_mins = permute_bytes(h.z, h.w, 0x5140) & 0x3f3f3f3fu;
-    row.last_mins = permute_bytes(h.z, h.w, 0x7362) & 0x3f3f3f3fu;
+    const uint32_t mins = permute_bytes(h.z, h.w, t % 2 == 0 ? 0x5140 : 0x7362);
+    row.low_mins = mins & (t < 2 ? 0x3f3f3f3fu : 0);
+    row.high_mins = mins & (t < 2 ? 0 : 0x3f3f3f3fu);
     return row;
 }
 
 template <int groups>
 struct BlockScales {
-    Words2 scales[groups];   // of result_row(j, 0) and (j, 1)
-    Words4 sums[groups][2];  // [j][k] of result_row(j, k); of types with minima
+    Words2 scales[groups];  // of result_row(j, 0) and (j, 1)
+    uint32_t sums[groups];  // a lane's as the B operand of m16n8k16; of types with minima
 };
 
 // Input of a block of 256 columns for `groups` column groups: a lane's registers. Codes are loaded
 // some chunks before they are multiplied, because L1 may not have them: as many as there are
-// registers for, which is a whole block with its scales and sums for two groups. Scales and sums of
-// three groups are loaded at a block's begin, of more where they are used.
+// registers for, which is a whole block of up to three groups. Scales and sums are loaded a block
+// ahead for up to two groups, and at a block's begin for more.
 template <BlockType type, int groups>
 struct BlockInput {
-    static constexpr bool block_ahead = groups <= 2, scales_first = groups == 3;
-    static constexpr int ahead = block_ahead ? block_steps / 2 : scales_first ? 2 : 1;
+    static constexpr bool block_ahead = groups <= 2;
+    static constexpr int ahead = groups <= 3 ? block_steps / 2 : 2;
     Words4 codes[ahead][groups];
     BlockScales<groups> scales;
 };
@@ -159,15 +159,13 @@ OJ_DEVICE void load_scales(const Input& input, const InputLane& x, int index, in
                            BlockScales<groups>& to) {
     const int row = x.result_row(first_group, 0);
     const float* scales = input.scales256 + input_scale(row, index);
-    const int16_t* sums = input.sums32 + input_sum32(row, index * super_group);
+    const int8_t* sums =
+        input.sums32 + input_sum32(first_group * column_rows + x.g, index * super_group) + 4 * x.t;
     OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j) {
         to.scales[j] = load8_global(scales + j * column_rows);
-        if constexpr (tile_format(type).has_mins) {
-            OJ_UNROLL_ALL
-            for (int k = 0; k < 2; ++k)
-                to.sums[j][k] = load16_global(sums + (j * column_rows + k) * (super_group / 32));
-        }
+        if constexpr (tile_format(type).has_mins)
+            to.sums[j] = load4_global(sums + j * column_rows * row_sum_bytes);
     }
 }
 
@@ -205,16 +203,22 @@ struct InputAt {
     const int8_t* then;   // of what is multiplied next
 };
 
+// Integer sums of a result: of even and odd steps, or one of both where registers are few.
+OJ_HD constexpr int n_sums(int groups) {
+    return groups <= 3 ? 2 : 1;
+}
+
 // Adds a chunk of one tile to a block's integer sums [step][group].
 template <BlockType type, int groups>
 OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const InputLane& x, int c,
-                         const Words4 codes[groups], int32_t sum[2][groups][4]) {
+                         const Words4 codes[groups], int32_t sum[n_sums(groups)][groups][4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     constexpr bool is_signed = f.offset != 0;
     uint32_t a[2][4];
-    load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f), x.lane,
-                     a);
+    constexpr bool one_sum = n_sums(groups) == 1;
+    load_codes<type, one_sum || even_step_weight(f) == 1>(
+        block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f), x.lane, a);
     int32_t scales[2][4];
     load_scales<type>(block, rows, x, c, scales);
     OJ_UNROLL_ALL
@@ -230,13 +234,13 @@ OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const In
                     product_k16<is_signed>(dot, a[s] + 2 * half, b[s][half], 0);
                     OJ_UNROLL_ALL
                     for (int i = 0; i < 4; ++i)
-                        sum[s][j][i] += dot[i] * scales[i / 2][2 * s + half];
+                        sum[one_sum ? 0 : s][j][i] += dot[i] * scales[i / 2][2 * s + half];
                 }
             } else {
                 product_k32<is_signed>(dot, a[s], b[s], 0);
                 OJ_UNROLL_ALL
                 for (int i = 0; i < 4; ++i)
-                    sum[s][j][i] += dot[i] * scales[i / 2][s];
+                    sum[one_sum ? 0 : s][j][i] += dot[i] * scales[i / 2][s];
             }
         }
     }
@@ -245,7 +249,7 @@ OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const In
 // Adds a block's integer sums of one tile to the chains.
 template <BlockType type, int groups>
 OJ_DEVICE void add_sums(const uint8_t* block, const HeaderRow rows[2], const InputLane& x,
-                        const BlockScales<groups>& in, const int32_t sum[2][groups][4],
+                        const BlockScales<groups>& in, const int32_t sum[n_sums(groups)][groups][4],
                         float (*acc)[4]) {
     constexpr TileFormat f = tile_format(type);
     float d[2], dmin[2];
@@ -262,28 +266,28 @@ OJ_DEVICE void add_sums(const uint8_t* block, const HeaderRow rows[2], const Inp
     }
     OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j) {
+        int32_t low[4], high[4];  // the sums' bytes times the minima
+        if constexpr (f.has_mins) {
+            const uint32_t low_mins[2] = {rows[0].low_mins, rows[1].low_mins};
+            const uint32_t high_mins[2] = {rows[0].high_mins, rows[1].high_mins};
+            product_k16<false>(low, low_mins, in.sums[j], magic_int);
+            product_k16<false>(high, high_mins, in.sums[j], 0);
+        }
         OJ_UNROLL_ALL
-        for (int k = 0; k < 2; ++k) {
-            float scale = bits_to_float(k == 0 ? in.scales[j].x : in.scales[j].y);
-            OJ_UNROLL_ALL
-            for (int r = 0; r < 2; ++r) {
-                const int i = 2 * r + k;
-                float product =
-                    static_cast<float>(sum[0][j][i] * even_step_weight(f) + sum[1][j][i]);
-                float p;
-                if constexpr (f.has_mins) {
-                    const Words4& sums = in.sums[j][k];
-                    int32_t min = magic_int;
-                    min = dot2_low(sums.x, rows[r].first_mins, min);
-                    min = dot2_high(sums.y, rows[r].first_mins, min);
-                    min = dot2_low(sums.z, rows[r].last_mins, min);
-                    min = dot2_high(sums.w, rows[r].last_mins, min);
-                    p = fmaf(d[r], product, -(dmin[r] * from_magic(min)));
-                } else {
-                    p = d[r] * product;
-                }
-                acc[j][i] = fmaf(scale, p, acc[j][i]);
+        for (int i = 0; i < 4; ++i) {
+            const int r = i / 2, k = i % 2;
+            const float scale = bits_to_float(k == 0 ? in.scales[j].x : in.scales[j].y);
+            int32_t dot = sum[0][j][i];
+            if constexpr (n_sums(groups) == 2) dot = dot * even_step_weight(f) + sum[1][j][i];
+            const float product = static_cast<float>(dot);
+            float p;
+            if constexpr (f.has_mins) {
+                const float min = from_magic(low[i] + 256 * high[i]);
+                p = fmaf(d[r], product, -(dmin[r] * min));
+            } else {
+                p = d[r] * product;
             }
+            acc[j][i] = fmaf(scale, p, acc[j][i]);
         }
     }
 }
@@ -299,14 +303,14 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
     static_assert(largest_code(f) * largest_activation * super_group * largest_scale(f) <
                   1ll << 31);
     constexpr int ahead = in.ahead;
-    if constexpr (in.scales_first) load_scales<type>(input, x, at.index, at.first_group, in.scales);
-    int32_t sum[tiles][2][groups][4] = {};  // of even and odd steps
+    if constexpr (!in.block_ahead) load_scales<type>(input, x, at.index, at.first_group, in.scales);
+    int32_t sum[tiles][n_sums(groups)][groups][4] = {};
     HeaderRow rows[tiles][2];
     if constexpr (f.has_mins) {
         OJ_UNROLL_ALL
         for (int i = 0; i < 2 * tiles; ++i) {
             const uint8_t* headers = block + i / 2 * block_bytes(f, n) + sides_at(f, n);
-            rows[i / 2][i % 2] = load_header(headers + (2 * x.g + i % 2) * sizeof(Header));
+            rows[i / 2][i % 2] = load_header(headers + (2 * x.g + i % 2) * sizeof(Header), x.t);
         }
     }
     [[maybe_unused]] constexpr int chunks_at_once = groups <= 3 ? n / 2 : 2;  // as registers allow
@@ -321,8 +325,6 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
                                 : at.then + (next - n / 2) * x.chunk_stride,
                    c, in);
     }
-    if constexpr (!in.scales_first && !in.block_ahead)
-        load_scales<type>(input, x, at.index, at.first_group, in.scales);
     OJ_UNROLL_ALL
     for (int tile = 0; tile < tiles; ++tile)
         add_sums<type, groups>(block + tile * block_bytes(f, n), rows[tile], x, in.scales,
@@ -341,8 +343,8 @@ OJ_DEVICE void add_block32(const uint8_t* block, int n, const Input& input, cons
     OJ_UNROLL(1)
     for (int c = 0; c < chunks_of(n); ++c) {
         uint32_t a[2][4];
-        load_codes<type>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
-                         x.lane, a);
+        load_codes<type, true>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
+                               x.lane, a);
         float d[2][2], m[2][2];  // [step][row]
         OJ_UNROLL_ALL
         for (int s = 0; s < 2; ++s) {
@@ -623,7 +625,7 @@ OJ_DEVICE void multiply_bundle(const Context& c, const Phase& p, const Bundle& b
 }
 
 // Every warp multiplies its bundles, without waiting for other warps, with at least one row. `p` is
-// the multiply phase that the warp's stream has come to; fill() must follow.
+// the multiply phase that the warp's stream has come to; fill() goes on with it.
 OJ_PHASE void phase_multiply(const Context& c, const Schedule& schedule, Stream& stream,
                              const Phase& p) {
     const int n_rows = multiply_rows(p, p.draft_pass != 0 ? c.draft : c.step);

@@ -29,10 +29,14 @@ OJ_HD int input_scale(int row, int group) {
     return group * max_step_rows + row;
 }
 
-// Where sums32 of a row's 32 columns is: [column / 256][row][column % 256 / 32].
+constexpr int high_byte_on = super_group / 32, row_sum_bytes = 2 * high_byte_on;
+
+// Where the low byte of the sum of a row's 32 columns is: [column / 256][row][byte][column % 256 /
+// 32], so that a lane's 4 bytes are its register of the B operand of m16n8k16. A sum is low + 256
+// high, both signed; high is high_byte_on bytes on.
 OJ_HD int input_sum32(int row, int column) {
     const auto r = static_cast<uint32_t>(row), k = static_cast<uint32_t>(column);
-    return static_cast<int>((k / super_group * max_step_rows + r) * (super_group / 32) +
+    return static_cast<int>((k / super_group * max_step_rows + r) * row_sum_bytes +
                             k % super_group / 32);
 }
 

@@ -26,7 +26,7 @@ Input place_input(Carver* carver, int64_t cols) {
     input.values = carver->take<float>(rows * cols);
     input.codes256 = carver->take<int8_t>(rows * code_row_bytes(static_cast<int>(cols)));
     input.scales256 = carver->take<float>(rows * (cols / super_group + 1));
-    input.sums32 = carver->take<int16_t>(rows * (cols / 32 + 8));
+    input.sums32 = carver->take<int8_t>(rows * (cols / 16 + 16));
     input.codes32 = carver->take<int8_t>(rows * code_row_bytes(static_cast<int>(cols)));
     input.scales32 = carver->take<float>(rows * (cols / small_group + 8));
     input.sums = carver->take<int16_t>(rows * (cols / small_group + 8));

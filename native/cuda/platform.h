@@ -39,8 +39,10 @@ struct Grid {
 
 constexpr int warp_lanes = 32;
 
-// Shared memory of a block on the cards that this code is compiled for, at most.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+// Shared memory of a block on the cards that this code is compiled for, at most: no less than such
+// a card has, because pairs that fit are compiled and shared out by what it has.
+#if defined(__CUDA_ARCH__) && \
+    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
 constexpr int most_block_shared = 99 << 10;
 #else
 constexpr int most_block_shared = 227 << 10;

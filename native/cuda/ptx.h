@@ -91,14 +91,6 @@ inline int32_t dot4(uint32_t a, uint32_t b, int32_t c) {
         c += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
     return c;
 }
-// c + the two signed shorts of a times bytes 0, 1 (low) or 2, 3 (high) of b, unsigned.
-inline int32_t dot2_low(uint32_t a, uint32_t b, int32_t c) {
-    return c + static_cast<int16_t>(a) * static_cast<int32_t>(b & 255) +
-           static_cast<int16_t>(a >> 16) * static_cast<int32_t>(b >> 8 & 255);
-}
-inline int32_t dot2_high(uint32_t a, uint32_t b, int32_t c) {
-    return dot2_low(a, b >> 16, c);
-}
 
 // Bytes of the eight of (a, b), chosen by the nibbles of `selector`.
 inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
@@ -123,6 +115,9 @@ inline Words4 load16_global(const void* at) {
 }
 inline Words2 load8_global(const void* at) {
     return load8(at);
+}
+inline uint32_t load4_global(const void* at) {
+    return load4(at);
 }
 
 // Asynchronous copy of 16 bytes to shared memory, past L1, of what is read once a step: it gives
@@ -214,16 +209,6 @@ OJ_DEVICE void product_k16(int32_t d[4], const uint32_t a[2], uint32_t b, int32_
 OJ_DEVICE int32_t dot4(uint32_t a, uint32_t b, int32_t c) {
     return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
 }
-OJ_DEVICE int32_t dot2_low(uint32_t a, uint32_t b, int32_t c) {
-    int32_t d;
-    asm("dp2a.lo.s32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-    return d;
-}
-OJ_DEVICE int32_t dot2_high(uint32_t a, uint32_t b, int32_t c) {
-    int32_t d;
-    asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-    return d;
-}
 OJ_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
     return __byte_perm(a, b, selector);
 }
@@ -249,6 +234,11 @@ OJ_DEVICE Words2 load8_global(const void* at) {
     asm volatile("ld.global.v2.u32 {%0,%1}, [%2];"
                  : "=r"(v.x), "=r"(v.y)
                  : "l"(__cvta_generic_to_global(at)));
+    return v;
+}
+OJ_DEVICE uint32_t load4_global(const void* at) {
+    uint32_t v;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(__cvta_generic_to_global(at)));
     return v;
 }
 

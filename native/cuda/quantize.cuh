@@ -69,9 +69,9 @@ OJ_DEVICE GroupCodes write_codes(const float v[lane_columns], int largest, bool 
 }
 
 // One warp writes columns [first, first + 256), but none from `end` on, of a row of `cols` columns,
-// in the forms asked for: lane l has columns first + 8 l .. + 7. `first` is a multiple of 256 where
-// groups of 256 are wanted; what the lanes behind the end pass does not matter. A function of its
-// own, which all phases share: it is rarely lost from the instruction cache.
+// in the forms asked for: lane l has columns first + 8 l .. + 7. `first` and `end` are multiples of
+// 256 where groups of 256 are wanted, and else of 32: a group's scale is of all its lanes. A
+// function of its own, which all phases share: it is rarely lost from the instruction cache.
 OJ_PHASE void write_input(const Input& input, const Forms& forms, int row, int cols, int first,
                           int end, LaneColumns columns) {
     const float* v = columns.v;
@@ -97,12 +97,15 @@ OJ_PHASE void write_input(const Input& input, const Forms& forms, int row, int c
         if (valid && lane % 4 == 1) *sums = codes.sum, *scales = codes.scale;
     }
     if (forms.group256) {
-        int16_t* sums = in_global(input.sums32) + input_sum32(row, column);
+        int8_t* sums = in_global(input.sums32) + input_sum32(row, column);
         float* scales =
             in_global(input.scales256) + input_scale(row, quotient(column, super_group));
         const GroupCodes codes =
             write_codes(v, warp_largest(magnitude), valid, in_global(input.codes256) + at);
-        if (valid && lane % 4 == 1) *sums = codes.sum;
+        if (valid && lane % 4 == 1) {
+            sums[0] = static_cast<int8_t>(codes.sum);
+            sums[high_byte_on] = static_cast<int8_t>((codes.sum - sums[0]) >> 8);
+        }
         if (valid && lane == 1) *scales = codes.scale;
     }
 }

@@ -611,6 +611,8 @@ std::string check_shares(const std::vector<const Phase*>& products, const Shares
         shares.first.back() != static_cast<int32_t>(shares.bundles.size()))
         return "bundles are left out";
     for (size_t i = 0; i < products.size(); ++i) {
+        if (products[i]->product != static_cast<int>(i))
+            return "product " + std::to_string(i) + " has another number";
         ShareCheck check(*products[i], n_warps);
         for (int w = 0; w < n_warps; ++w) {
             const int32_t* first = shares.first.data() + static_cast<size_t>(w) * row + i;

@@ -47,7 +47,7 @@ struct Matrix {
     int64_t tile_bytes;
     int64_t segment_bytes;  // of a tile's whole K segments; tile_bytes if n_segments is 1
     // Products of this matrix: out[segment][row][rows], segments of k_segment columns to be added
-    // in ascending order by whoever reads them (sum_segments); n_segments is 1 where the product
+    // in ascending order by whoever reads them (add_segments); n_segments is 1 where the product
     // adds them itself.
     int n_segments;
 };
@@ -69,7 +69,7 @@ struct Input {
     float* values;     // [row][cols]: only where a float matrix reads them
     int8_t* codes256;  // of super groups: input_code()
     float* scales256;  // input_scale()
-    int16_t* sums32;   // input_sum32()
+    int8_t* sums32;    // input_sum32()
     int8_t* codes32;   // of small groups: input_code()
     float* scales32;   // input_scale()
     int16_t* sums;     // of codes32: input_scale()

@@ -89,34 +89,6 @@ OJ_DEVICE void add_segments(const Segments& segments, int first,
             sum[j] = i == 0 || first + i < segments.n ? sum[j] + part[i][j] : sum[j];
     }
 }
-// Those from `first` on, one after the other.
-template <int n>
-OJ_DEVICE void add_rest(const Segments& segments, int first, float* sum) {
-    OJ_UNROLL(1)
-    for (int s = first; s < segments.n; ++s) {
-        float part[n];
-        load_segment<n>(segments, s, part);
-        for (int i = 0; i < n; ++i)
-            sum[i] += part[i];
-    }
-}
-template <int n>
-OJ_DEVICE void sum_segments(const Product& product, int r, int o, float* sum) {
-    const Segments segments = segments_of(product, r, o);
-    for (int i = 0; i < n; ++i)
-        sum[i] = 0.0f;
-    OJ_UNROLL(1)
-    for (int s = 0; s < segments.n; s += segments_at_once) {
-        float part[segments_at_once][n];
-        load_segments<n>(segments, s, part);
-        add_segments<n>(segments, s, part, sum);
-    }
-}
-OJ_DEVICE float sum_segments(const Product& product, int r, int o) {
-    float sum[1];
-    sum_segments<1>(product, r, o, sum);
-    return sum[0];
-}
 
 // The sum of the squares of a row of shared memory by one warp, for all its lanes. The next values
 // come while these are added, one after the other.

@@ -38,6 +38,10 @@ int resident_blocks(int) {
     return 4;
 }
 
+inline int most_shared_bytes() {
+    return most_block_shared;
+}
+
 inline void* allocate_shared(size_t bytes) {
     return std::aligned_alloc(128, (bytes + 127) / 128 * 128);
 }
@@ -103,6 +107,14 @@ int resident_blocks(int shared_bytes) {
                                                                static_cast<size_t>(shared_bytes)),
                  "occupancy");
     return each * multiprocessors;
+}
+
+inline int most_shared_bytes() {
+    int device = 0, most = 0;
+    require_cuda(cudaGetDevice(&device), "device");
+    require_cuda(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                 "shared memory");
+    return most;
 }
 
 // Pinned memory of the host: kernels read and write it at the same address.

@@ -280,6 +280,16 @@ void test_mutated_shares(const Case& c) {
     expect_spoiled("a warp left out", [&](Shares& s) { s.first.pop_back(); });
     expect_spoiled("a product's bundle in another one's", [&](Shares& s) { ++s.first[1]; });
 
+    std::vector<Phase> renumbered;
+    for (const Phase* p : products) {
+        renumbered.push_back(*p);
+        ++renumbered.back().product;
+    }
+    std::vector<const Phase*> others;
+    for (const Phase& p : renumbered)
+        others.push_back(&p);
+    expect_found(check_shares(others, share_products(others, 132), 132), "other numbers");
+
     const std::vector<const Phase*> first = {products[0]};
     Shares greedy = share_products(first, 132);
     for (size_t i = 1; i < greedy.first.size(); ++i)
