@@ -41,8 +41,8 @@ class TokenMatcher(Protocol):
     def try_advance(self, token: int) -> bool:
         """As `advance` if the token is allowed; else False and nothing has changed."""
 
-    def rollback(self, n_tokens: int) -> None:
-        """Take back the last tokens."""
+    def copy(self) -> TokenMatcher:
+        """One in the same state, to look ahead with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +137,11 @@ class MaskThread:
         matcher.advance(forced)
         matcher.fill(address, size)
         drafts = [] if forced else [asked.drafts[i] for i in range(asked.n_drafts)]
-        n_masks, n_ahead = 1, 0
+        ahead = matcher.copy() if drafts else matcher
+        n_masks = 1
         for draft in drafts:
-            if not matcher.try_advance(draft):
+            if not ahead.try_advance(draft) or ahead.forced():
                 break
-            n_ahead += 1
-            if matcher.forced():
-                break
-            matcher.fill(address + n_masks * size, size)
+            ahead.fill(address + n_masks * size, size)
             n_masks += 1
-        matcher.rollback(n_ahead)
         return forced, n_masks

@@ -150,9 +150,9 @@ class GrammarMatcher:
     def try_advance(self, token: int) -> bool:
         return bool(self._matcher.try_consume_tokens([token]))
 
-    def rollback(self, n_tokens: int) -> None:
-        if n_tokens and not self._matcher.rollback(n_tokens):
-            raise ConstraintError(self._error())
+    def copy(self) -> GrammarMatcher:
+        # Not a rollback: after one over a mask, llguidance 1.9.1 may allow what is forbidden.
+        return GrammarMatcher(self._matcher.deep_copy(), self._eos)
 
     def _error(self) -> str:
         words = self._matcher.get_error() or self._matcher.stop_reason()

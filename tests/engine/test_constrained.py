@@ -3,6 +3,7 @@ scripts that want something else than they may say."""
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import json
 import shutil
@@ -242,8 +243,10 @@ class Matcher:
         self.seen.append(token)
         return True
 
-    def rollback(self, n_tokens: int) -> None:
-        del self.seen[len(self.seen) - n_tokens :]
+    def copy(self) -> Matcher:
+        ahead = copy.copy(self)
+        ahead.seen = [*self.seen]
+        return ahead
 
 
 @pytest.fixture
