@@ -95,10 +95,10 @@ OJ_HD void set_products(Scratch& s, const Phase& p) {
 struct SequenceEntry {
     int32_t phase;  // index into Schedule.phases
     int32_t wave;   // Phase.wave of this visit
-    int32_t n_blocks =
-        0;             // blocks [0, n_blocks) have work here; the others go past: plan_meetings()
-    int32_t run = -1;  // of a multiply phase: where it is in Schedule.runs; plan_runs()
-    uint32_t begins_at = 0;  // arrivals at all entries before this one: plan_meetings()
+    // Set by plan_meetings() and plan_runs():
+    int32_t n_blocks = 0;    // blocks [0, n_blocks) have work here; the others go past
+    int32_t run = -1;        // of a multiply phase: where it is in Schedule.runs
+    uint32_t begins_at = 0;  // arrivals at all entries before this one
 };
 
 // 16 weight rows and one K segment, or all columns where the product adds its segments itself
