@@ -136,12 +136,14 @@ struct BlockScales {
 
 // Input of a block of 256 columns for `groups` column groups: a lane's registers. Codes are loaded
 // some chunks before they are multiplied, because L1 may not have them: as many as there are
-// registers for, which is a whole block of up to three groups. Scales and sums are loaded a block
-// ahead for up to two groups, and at a block's begin for more.
+// registers for. Scales and sums are loaded a block ahead for up to two groups, and at a block's
+// begin for more.
 template <BlockType type, int groups>
 struct BlockInput {
     static constexpr bool block_ahead = groups <= 2;
-    static constexpr int ahead = groups <= 3 ? block_steps / 2 : 2;
+    static constexpr int ahead = block_ahead   ? block_steps / 2
+                                 : groups == 3 ? ahead_for_three
+                                               : ahead_for_more;
     Words4 codes[ahead][groups];
     BlockScales<groups> scales;
 };

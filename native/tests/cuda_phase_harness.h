@@ -70,8 +70,8 @@ private:
 
 inline Input make_input(Memory* memory, int cols) {
     int64_t n = int64_t{max_step_rows} * ((cols + 255) / 256 * 256);
-    return {memory->take<float>(n),        memory->take<int8_t>(n), memory->take<float>(n / 256),
-            memory->take<int16_t>(n / 32), memory->take<int8_t>(n), memory->take<float>(n / 32),
+    return {memory->take<float>(n),       memory->take<int8_t>(n), memory->take<float>(n / 256),
+            memory->take<int8_t>(n / 16), memory->take<int8_t>(n), memory->take<float>(n / 32),
             memory->take<int16_t>(n / 32)};
 }
 
