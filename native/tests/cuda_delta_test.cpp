@@ -297,6 +297,6 @@ int main() {
         test_steps(64, 2, 4, 2, 3, launch);
     }
     test_steps(128, 2, 2, 4, 3, launches[1]);
-    test_steps(32, 2, 10, 3, 5, launches[0]);  // one block has more items than it looks up together
+    test_steps(32, 2, 10, 3, 3, launches[0]);  // one block has more items than it looks up together
     return failures == 0 ? 0 : 1;
 }
