@@ -306,10 +306,10 @@ def cuda_archs(nvcc: str) -> tuple[list[str], dict[str, str]]:
     return build, skipped
 
 
-# What a thread may keep in memory across calls: on sm_120 up to 72 registers.
+# What a thread may keep in memory across calls: on sm_120 up to 42 registers.
 KEPT_ACROSS_CALLS = 320  # bytes of a thread
 # What a function's instructions may store or load of that: products save a dozen registers around
-# each of their variants (sm_120: 840 bytes). A loop that spills has been more, by its loads.
+# each of their variants (sm_120: 552 bytes). A loop that spills has been more, by its loads.
 SPILL_CODE = 1024
 
 
