@@ -22,8 +22,8 @@ RUNTIME = set(
 )
 PTX = set(
     """
-    cp.async cvt.f32.f16 dp2a.hi.s32.u32 dp2a.lo.s32.u32 fence.acq_rel.gpu
-    ld.acquire.gpu.global.u32 ld.global.u32 ld.global.v2.u32 ld.global.v4.u32 ld.relaxed.gpu.global.u32
+    cp.async cvt.f32.f16 fence.acq_rel.gpu ld.acquire.gpu.global.u32 ld.global.u32
+    ld.global.v2.u32 ld.global.v4.u32 ld.relaxed.gpu.global.u32
     mma.sync.aligned mov.u32 mov.u64 prefetch.global.L2 prmt.b32 red.release.gpu.global.add.u32
     st.release.gpu.global.u32
     """.split()
