@@ -139,9 +139,10 @@ class MaskThread:
         drafts = [] if forced else [asked.drafts[i] for i in range(asked.n_drafts)]
         ahead = matcher.copy() if drafts else matcher
         n_masks = 1
-        for draft in drafts:
-            if not ahead.try_advance(draft) or ahead.forced():
-                break
-            ahead.fill(address + n_masks * size, size)
-            n_masks += 1
+        with contextlib.suppress(ConstraintError):  # of a draft, which may never be chosen
+            for draft in drafts:
+                if not ahead.try_advance(draft) or ahead.forced():
+                    break
+                ahead.fill(address + n_masks * size, size)
+                n_masks += 1
         return forced, n_masks

@@ -281,6 +281,21 @@ def test_a_failing_matcher_ends_its_own_request_only(tiny: Engine, matcher: Matc
     assert len(drain(tiny.generate(tokens_of(tiny, max_tokens=5)))) == 5
 
 
+def test_a_matcher_that_fails_on_a_draft_ends_nothing(tiny: Engine, matcher: Matcher) -> None:
+    failed: list[int] = []
+
+    def fail(token: int) -> bool:
+        failed.append(token)
+        raise ConstraintError("out of rules")
+
+    matcher.try_advance = fail  # type: ignore[method-assign]
+    generation = tiny.generate(
+        tokens_of(tiny, max_tokens=60, constraint=Constraint(matcher=matcher))
+    )
+    assert len(drain(generation)) == 60
+    assert failed
+
+
 def test_any_fault_of_a_matcher_is_its_requests(tiny: Engine, matcher: Matcher) -> None:
     matcher.fill = None  # type: ignore[assignment,method-assign]
     failing = tiny.generate(tokens_of(tiny, max_tokens=60, constraint=Constraint(matcher=matcher)))
