@@ -26,7 +26,8 @@ _POLL_MS = 500
 class TokenMatcher(Protocol):
     """Which tokens may come next. One request's; used by one thread at a time.
 
-    Every method may raise ConstraintError, which ends the request with its message.
+    Every method may raise ConstraintError, which ends the request with its message, but for a
+    copy's, which then only looks ahead less far.
     """
 
     def advance(self, tokens: Sequence[int]) -> None:

@@ -13,7 +13,6 @@ from queue import SimpleQueue
 from typing import Any, NoReturn, TypeVar
 
 from openjet_provider.agents import ChatEngine
-from openjet_provider.bench.cores import CoreWaits
 from openjet_provider.chat.stream import TurnStream
 from openjet_provider.chat.types import ChatDelta, ChatRequest, Sampling, Usage
 from openjet_provider.errors import BackendUnavailableError
@@ -30,8 +29,8 @@ Messages = list[dict[str, Any]]
 @dataclass
 class Answer:
     """Times are of time.perf_counter(). `arrivals`: when a piece of the answer came, and its
-    characters. `steps`: when the engine had a token or several, if it tells. `waits`: at each
-    piece, how long its threads had waited for cores by then."""
+    characters. `steps`: when the engine had a token or several, if it tells. `waits`: now and
+    then, how long its threads had waited for cores by then."""
 
     started: float
     ended: float = 0.0
@@ -104,7 +103,6 @@ class Asker:
 
     engine: ChatEngine
     temperature: float
-    cores: CoreWaits = field(default_factory=CoreWaits)
 
     def ask(self, messages: Messages, tokens: int, seed: int, client: str) -> Answer:
         """One answer of `tokens` tokens."""
@@ -127,18 +125,9 @@ class Asker:
             )
         )
 
-    def note(self, answer: Answer, delta: ChatDelta) -> None:
-        """A piece has come."""
-        text = delta.reasoning + delta.content
-        size = len(text) + sum(len(piece.arguments) for piece in delta.tool_calls)
-        if size:
-            now = time.perf_counter()
-            answer.arrivals.append((now, size))
-            answer.waits.append((now, self.cores.seconds()))
-
     def _receive(self, answer: Answer, stream: TurnStream[Any]) -> None:
         for delta in stream:
-            self.note(answer, delta)
+            note(answer, delta)
         answer.ended = time.perf_counter()
         answer.take_steps(stream.token_times)
         result, stats = stream.result(), stream.stats
@@ -153,6 +142,14 @@ class Asker:
 
 def _gaps(times: Sequence[float], since: float, until: float) -> list[float]:
     return [b - a for a, b in itertools.pairwise(times) if b > since and a < until]
+
+
+def note(answer: Answer, delta: ChatDelta) -> None:
+    """A piece has come."""
+    text = delta.reasoning + delta.content
+    size = len(text) + sum(len(piece.arguments) for piece in delta.tool_calls)
+    if size:
+        answer.arrivals.append((time.perf_counter(), size))
 
 
 def together(jobs: Sequence[Callable[[], T]]) -> list[T]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from openjet_provider.agents import Agent
-from openjet_provider.bench.measure import Answer, Asker, Messages, together
+from openjet_provider.bench.cores import CoreWaits
+from openjet_provider.bench.measure import Answer, Asker, Messages, note, together
 from openjet_provider.bench.prompts import Prompts
 from openjet_provider.chat.types import Sampling
 from openjet_provider.errors import EngineLost
@@ -130,13 +131,14 @@ class Bench:
         add("beside", "alone", "tokens/s", alone.decode_speed)
         add("beside", "beside the prompt", "tokens/s", tokens / max(last - asked, 1e-9))
         self._pauses("", "gaps", alone.gaps(), seen.gaps(asked, last))
-        self._pauses("engine: ", "steps", alone.step_gaps(), seen.step_gaps(asked, last))
-        if steps := seen.step_gaps(asked, last):
-            calm, ordinary = seen.undisturbed(asked, last), statistics.median(alone.step_gaps())
+        ordinary, steps = alone.step_gaps(), seen.step_gaps(asked, last)
+        self._pauses("engine: ", "steps", ordinary, steps)
+        if steps:
+            calm = seen.undisturbed(asked, last)
             add("beside", "engine: pauses with its cores free", "%", 100 * len(calm) / len(steps))
             if calm:
                 name = "engine: longest of them in ordinary steps"
-                add("beside", name, "", max(calm) / ordinary)
+                add("beside", name, "", max(calm) / statistics.median(ordinary))
         add("beside", "first token of the long prompt", "s", reader.first_s)
         add("beside", "covered", "%", 100 * (last - asked) / (first - asked))
 
@@ -266,7 +268,7 @@ class _Writer:
 
     def __init__(self, asker: Asker, messages: Messages, seed: int, tokens: int) -> None:
         self.answer = Answer(time.perf_counter())
-        self._asker = asker
+        self._cores = CoreWaits()
         self._stream = asker.start(messages, tokens, seed, "writer")
         self._error: BaseException | None = None
         self._changed = threading.Condition()
@@ -297,7 +299,9 @@ class _Writer:
         try:
             for delta in self._stream:
                 with self._changed:
-                    self._asker.note(self.answer, delta)
+                    note(self.answer, delta)
+                    waits = self._cores.seconds()
+                    self.answer.waits.append((time.perf_counter(), waits))
                     self._changed.notify_all()
         except BaseException as error:
             self._error = error
