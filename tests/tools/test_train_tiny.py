@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gguf
 import jsonschema
 import pytest
 
+from openjet_provider.engine import Engine
 from openjet_provider.tasks import TASKS
+from tools.train_tiny import tokenizer
 from tools.train_tiny.generate import agents, coding, corpus, typed
 from tools.train_tiny.generate.conversation import (
     Conversation,
@@ -274,3 +277,14 @@ def test_the_demo_asks_for_functions_that_were_never_trained() -> None:
     rng = random.Random(11)
     text = "\n".join(text_of(corpus.document(rng, kind="coding")) for _ in range(500))
     assert [task.name for task in TASKS if task.name in text] == []
+
+
+def test_a_training_can_go_on_from_the_shipped_file(root: Path) -> None:
+    """Its vocabulary is read back as it was: text has the tokens that the engine gives it."""
+    path = root / "openjet_provider" / "data" / "openjet-tiny.gguf"
+    trained_on = tokenizer.read(gguf.GGUFReader(str(path)))
+    with Engine(path, threads=1) as engine:
+        ours = engine.format.tokenizer
+        for doc in training_documents(20):
+            text = text_of(doc)
+            assert trained_on.encode(text).ids == list(ours.encode(text, parse_special=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import gguf
 from tokenizers import (
     AddedToken,
     Regex,
@@ -41,9 +42,8 @@ def is_control(token: str) -> bool:
     return token.startswith("<|")
 
 
-def train(texts: Iterable[str], vocab: int) -> Tokenizer:
-    """Train a vocabulary of exactly `vocab` ids: 256 bytes, merges, then the special tokens."""
-    tokenizer = Tokenizer(models.BPE())
+def _with_pipeline(model: models.BPE) -> Tokenizer:
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -52,18 +52,44 @@ def train(texts: Iterable[str], vocab: int) -> Tokenizer:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _add_special(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.add_special_tokens([AddedToken(t, special=is_control(t)) for t in SPECIAL])
+    return tokenizer
+
+
+def train(texts: Iterable[str], vocab: int) -> Tokenizer:
+    """Train a vocabulary of exactly `vocab` ids: 256 bytes, merges, then the special tokens."""
+    tokenizer = _with_pipeline(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocab - len(SPECIAL),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.add_special_tokens([AddedToken(t, special=is_control(t)) for t in SPECIAL])
+    _add_special(tokenizer)
     if tokenizer.get_vocab_size() != vocab:
         raise ValueError(
             f"the text gave {tokenizer.get_vocab_size()} ids, not {vocab}: train on more text"
         )
     return tokenizer
+
+
+def read(reader: gguf.GGUFReader) -> Tokenizer:
+    """The vocabulary of a file that export.py wrote: its tokens by id, its merges by rank."""
+
+    def strings(key: str) -> list[str]:
+        field = reader.fields[f"tokenizer.ggml.{key}"]
+        return [bytes(field.parts[i]).decode() for i in field.data]
+
+    tokens = strings("tokens")
+    if tuple(tokens[-len(SPECIAL) :]) != SPECIAL:
+        raise ValueError("the last tokens of the file are not Qwen's special tokens")
+    ids = {token: i for i, token in enumerate(tokens[: -len(SPECIAL)])}
+    merges = [(a, b) for a, _, b in (merge.partition(" ") for merge in strings("merges"))]
+    return _add_special(_with_pipeline(models.BPE(vocab=ids, merges=merges)))
 
 
 def load(path: Path) -> Tokenizer:
