@@ -6,7 +6,7 @@
     python build.py --sanitize address --out DIR     library and programs, instrumented (or thread)
     python build.py --emulate --out DIR              the CUDA library with its kernels on the host
     python build.py --gpu-tests --out DIR            the tests of kernels as programs for a GPU
-    python build.py --hash                           hash of the native sources
+    python build.py --hash [cpu]                     hash of the native sources, all or the CPU's
 
 setup.py calls `build_package` for `pip install .`, wheels and editable installs. Needs only the
 standard library. Objects are kept under build/native/, one folder per compiler and flags.
@@ -178,12 +178,15 @@ def sources(*folders: str, suffix: str = "cpp") -> list[Path]:
     return sorted(path for folder in folders for path in (NATIVE / folder).glob(f"*.{suffix}"))
 
 
-def source_hash() -> str:
-    """sha256 over the paths and contents of the native sources, tests aside."""
+def source_hash(*without: str) -> str:
+    """sha256 over the paths and contents of the native sources, but of no tests and of no folder
+    in `without`."""
     digest = hashlib.sha256()
     for path in sorted(NATIVE.rglob("*")):
         name = path.relative_to(NATIVE).as_posix()
-        if path.suffix in (".h", ".hpp", ".cuh", ".cpp", ".cu") and not name.startswith("tests/"):
+        if path.suffix not in (".h", ".hpp", ".cuh", ".cpp", ".cu"):
+            continue
+        if name.partition("/")[0] not in ("tests", *without):
             content = path.read_bytes()
             digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
@@ -448,12 +451,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--gpu-tests", action="store_true", help="the tests of kernels as programs for a GPU"
     )
-    parser.add_argument("--hash", action="store_true", help="print the hash of the native sources")
+    parser.add_argument(
+        "--hash",
+        nargs="?",
+        const="all",
+        choices=["all", "cpu"],
+        help="print the hash of the native sources, or of the CPU library's",
+    )
     args = parser.parse_args(argv)
     out: Path | None = args.out and args.out.absolute()
     try:
         if args.hash:
-            print(source_hash())
+            print(source_hash(*(["cuda"] if args.hash == "cpu" else [])))
         elif not (args.tests or args.sanitize or args.emulate or args.gpu_tests):
             print("\n".join(map(str, build_package(out or PACKAGE_LIB))))
         elif out is None:

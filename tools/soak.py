@@ -3,8 +3,9 @@
     python tools/soak.py [--only PART ...]
 
 Hours, not minutes. The record is written after every part, so what was done stays when a run is
-interrupted; parts of the same native sources add up, and it is `complete` once it has them all.
-Each part names its command, commit, uncommitted files, date, machine and outcome.
+interrupted. Each part names the hash of the native sources that it ran (for some only the CPU
+library's: build.py --hash cpu), its command, commit, uncommitted files, date, machine and outcome;
+a part of other sources than today's is dropped, and the record is `complete` with all of them.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ SINGLE = {
         "tests/native/test_gguf.py::test_every_damage_is_refused_or_harmless",
     ],
 }
+OF_CPU = set(SINGLE)  # they run nothing of native/cuda
 # What pytest is given.
 PARTS: dict[str, list[str]] = {
     **SINGLE,
@@ -80,24 +82,27 @@ def run(part: str) -> dict[str, Any]:
     return {**found, "status": done.returncode, "seconds": seconds, **counts}
 
 
-def parts_of(source_hash: str) -> dict[str, Any]:
-    """The recorded parts, if they are of these sources."""
-    try:
-        record = json.loads(RECORD.read_text())
-    except FileNotFoundError:
-        return {}
-    return dict(record["parts"]) if record.get("source_hash") == source_hash else {}
+def source_hashes() -> dict[str, str]:
+    """Of what each part runs, as the sources are now."""
+    of_all = output(sys.executable, "build.py", "--hash")
+    of_cpu = output(sys.executable, "build.py", "--hash", "cpu")
+    return {part: of_cpu if part in OF_CPU else of_all for part in PARTS}
 
 
-def write(source_hash: str, parts: dict[str, Any]) -> None:
-    record = {
-        "source_hash": source_hash,
-        "complete": set(parts) == set(PARTS),
-        "parts": {name: parts[name] for name in PARTS if name in parts},
+def record_part(part: str, found: dict[str, Any], hashes: dict[str, str]) -> None:
+    """Beside the parts that are of today's sources."""
+    parts = json.loads(RECORD.read_text())["parts"] if RECORD.exists() else {}
+    parts[part] = {"source_hash": hashes[part], **found}
+    kept = {
+        name: parts[name]
+        for name in PARTS
+        if name in parts and parts[name]["source_hash"] == hashes[name]
     }
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     new = RECORD.with_suffix(".part")
-    new.write_text(json.dumps(record, indent=2) + "\n")
+    new.write_text(
+        json.dumps({"complete": len(kept) == len(PARTS), "parts": kept}, indent=2) + "\n"
+    )
     new.replace(RECORD)
 
 
@@ -109,12 +114,12 @@ def main(argv: Sequence[str]) -> int:
     chosen = parser.parse_args(argv).only or list(PARTS)
     status = 0
     for part in chosen:
-        source_hash = output(sys.executable, "build.py", "--hash")
+        hashes = source_hashes()
         commit = output("git", "rev-parse", "HEAD")
         uncommitted = output("git", "status", "--porcelain").splitlines()
         print(f"soak: {part}", flush=True)
         found = {"commit": commit, "uncommitted": uncommitted, **run(part)}
-        write(source_hash, {**parts_of(source_hash), part: found})
+        record_part(part, found, hashes)
         status |= int(found["status"] != 0)
     print(f"recorded in {RECORD}")
     return status

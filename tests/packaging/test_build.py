@@ -96,6 +96,15 @@ def test_hash_follows_the_sources_but_not_their_tests(stub_tree: Path) -> None:
     assert build(stub_tree, "--hash") != before
 
 
+def test_the_cpu_library_has_a_hash_without_kernels(stub_tree: Path) -> None:
+    before = build(stub_tree, "--hash", "cpu")
+    (stub_tree / "native/cuda").mkdir(exist_ok=True)
+    (stub_tree / "native/cuda/more.cuh").write_text("// a kernel\n")
+    assert build(stub_tree, "--hash", "cpu") == before
+    (stub_tree / "native/engine/answer.h").write_text("#define ANSWER 43\n")
+    assert build(stub_tree, "--hash", "cpu") != before
+
+
 def test_compile_error_is_shown(stub_tree: Path) -> None:
     (stub_tree / "native/api.cpp").write_text("nonsense;\n")
     status, output = build(stub_tree)

@@ -70,11 +70,15 @@ def test_a_failed_part_is_recorded_and_told(
 def test_parts_of_other_sources_do_not_count(
     soak: ModuleType, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A change of kernels leaves what ran none of them."""
     soak.main([])
-    monkeypatch.setattr(soak, "output", lambda *command: "b")
+    monkeypatch.setattr(soak, "output", lambda *command: "a" if command[-1] == "cpu" else "b")
     soak.main(["--only", "thread"])
-    assert record()["source_hash"] == "b"
-    assert list(record()["parts"]) == ["thread"]
+    assert set(record()["parts"]) == {*soak.SINGLE, "thread"}
+    assert record()["parts"]["thread"]["source_hash"] == "b"
+    monkeypatch.setattr(soak, "output", lambda *command: "c")
+    soak.main(["--only", "cancels"])
+    assert list(record()["parts"]) == ["cancels"]
 
 
 def test_every_test_is_in_one_part(root: Path, soak: ModuleType) -> None:
