@@ -67,7 +67,7 @@ def main() -> None:
     model = parser.parse_args().model
     with local_server(model) as server, ThreadPoolExecutor() as pool:
         llm = LLM(
-            model=f"openai/{model}",
+            model=f"openai/{server.model}",
             base_url=f"{server.url}/v1",
             api_key="any",
             temperature=0,

@@ -118,7 +118,7 @@ def main() -> None:
             for each in arguments
         ]
         first, second = (server.url for server in servers)
-        config = CONFIG.format(model=options.model, first=first, second=second)
+        config = CONFIG.format(model=servers[0].model, first=first, second=second)
         url = stack.enter_context(proxy(config, key))
         names = [f"conversation-{number}" for number in range(CONVERSATIONS)]
         with ThreadPoolExecutor(CONVERSATIONS) as pool:

@@ -101,7 +101,7 @@ def main() -> None:
     model = parser.parse_args().model
     set_tracing_disabled(True)  # its traces would go to OpenAI
     with local_server(model) as server:
-        asyncio.run(answer_all(server.url, model))
+        asyncio.run(answer_all(server.url, server.model))
         print(server.stats().summary())
 
 

@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--model", default="openjet-tiny", help="a name or a GGUF file")
     model = parser.parse_args().model
     with local_server(model) as server:
-        print("\n".join(asyncio.run(ask_all(server.url, model))))
+        print("\n".join(asyncio.run(ask_all(server.url, server.model))))
         print(server.stats().summary())
 
 

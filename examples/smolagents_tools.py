@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--model", default="openjet-tiny", help="a name or a GGUF file")
     model = parser.parse_args().model
     with local_server(model) as server, ThreadPoolExecutor() as pool:
-        answers = pool.map(lambda river: ask(server.url, model, river), RIVERS)
+        answers = pool.map(lambda river: ask(server.url, server.model, river), RIVERS)
         for river, answer in zip(RIVERS, answers, strict=True):
             print(f"{river}: {answer}")
         print(server.stats().summary())

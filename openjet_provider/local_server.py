@@ -17,7 +17,7 @@ from typing import IO
 from openjet_provider._core import EngineStats
 from openjet_provider.errors import BackendUnavailableError
 from openjet_provider.handles import server_url
-from openjet_provider.monitor.source import Source
+from openjet_provider.monitor.source import Sample, Source
 
 _READY = "export OPENJET_BASE_URL="
 _STOP_S = 30.0
@@ -29,11 +29,19 @@ class LocalServer:
 
     url: str
 
+    @property
+    def model(self) -> str:
+        """The name that requests ask for: of a file, its own without the ending."""
+        return str(self._read()["model"])
+
     def stats(self) -> EngineStats:
         """The engine's counters since it opened; its `summary()` says them in a line."""
+        return EngineStats(**self._read()["engine"])
+
+    def _read(self) -> Sample:
         source = Source(self.url)
         try:
-            return EngineStats(**source.read()["engine"])
+            return source.read()
         finally:
             source.close()
 

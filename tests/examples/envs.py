@@ -2,9 +2,9 @@
 
     python -m tests.examples.envs NAME     create (or find) it; prints its Python
 
-The requirements are examples/requirements/NAME.txt. Environments lie under build/examples and are
-made anew when the requirements or the package change. The package comes from one wheel without
-CUDA, built once.
+The requirements are examples/requirements/NAME.txt, the frameworks' releases those of tested.txt.
+Environments lie under build/examples and are made anew when one of these or the package changes.
+The package comes from one wheel without CUDA, built once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "examples"
 REQUIREMENTS = ROOT / "examples" / "requirements"
+TESTED = Path(__file__).with_name("tested.txt")
 SECONDS = 900  # a busy machine compiles slowly
 
 
@@ -29,7 +30,10 @@ class NotInstallable(Exception):
 
 def python_of(name: str) -> Path:
     """The Python of an example's environment, created if it is not there."""
-    wanted = (REQUIREMENTS / f"{name}.txt").read_text()
+    files = ["--requirement", str(REQUIREMENTS / f"{name}.txt")]
+    if os.environ.get("OPENJET_EXAMPLES_LATEST") != "1":
+        files += ["--constraint", str(TESTED)]
+    wanted = "".join(Path(path).read_text() for path in files[1::2])
     wheel = _wheel()
     stamp = hashlib.sha256(f"{wanted}{sys.version}{wheel.stat().st_mtime_ns}".encode()).hexdigest()
     home = FOLDER / name
@@ -38,10 +42,7 @@ def python_of(name: str) -> Path:
         return python
     shutil.rmtree(home, ignore_errors=True)
     venv.create(home, with_pip=False, symlinks=True)
-    _pip(
-        "--python", str(python), "install", "--no-compile", "--quiet",
-        str(wheel), "--requirement", str(REQUIREMENTS / f"{name}.txt"),
-    )  # fmt: skip
+    _pip("--python", str(python), "install", "--no-compile", "--quiet", str(wheel), *files)
     made.write_text(stamp)
     return python
 

@@ -1,8 +1,6 @@
 """Every framework's example, each in an environment of its own, as a user runs it.
 
-What an example does (it starts, asks, is answered, its agents share steps and prompts, it ends) is
-tested with every model. Whether its agents' answers are right is tested where openjet-tiny can do
-it; the others wait for its next training.
+It starts, asks, is answered, its agents share steps and prompts, their answers are right, it ends.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,24 +27,6 @@ RIGHT = {
     "pydantic_ai_agents": [r"basil: 23 pots", r"mint: 61 pots", r"thyme: 7 pots"],
     "smolagents_tools": [r"Vistula: .*\b1047\b", r"Duero: .*\b897\b"],
 }  # fmt: skip
-
-# Beyond the openjet-tiny of today. It cuts a tool's sentence before its end ("IC-77 leaves"), and
-# puts the number into a field whose name it has not seen ("plant": "23"): docs/openjet-tiny.md.
-WAITING = {
-    "crewai_crew",
-    "crewai_crew, the writer",
-    "pydantic_ai_agents",
-}
-
-# Installed and run in `make ci`; the others take minutes and run in `make soak`.
-QUICK = {"langgraph_supervisor", "litellm_asyncio"}
-
-
-def each(names: set[str]) -> list[Any]:
-    """As parameters, those that are not quick under the marker of full-size runs."""
-    marks = {name: () if name in QUICK else (pytest.mark.soak,) for name in names}
-    return [pytest.param(name, marks=marks[name]) for name in sorted(names)]
-
 
 # EngineStats.summary(): rows per step, prompt tokens reused.
 COUNTERS = r"\d+ steps \(\d+ of several agents\), ([\d.]+) rows per step, (\d+) prompt tokens"
@@ -82,23 +61,19 @@ def outputs(root, tmp_path_factory):
     return output
 
 
-@pytest.mark.parametrize("name", each(EXAMPLES))
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_its_agents_share_steps_and_prompts(outputs, name):
     said = outputs(name)
     (counters,) = re.findall(COUNTERS, said)
     assert_shared(counters)
 
 
-@pytest.mark.parametrize("name", each(set(RIGHT)))
+@pytest.mark.parametrize("name", sorted(RIGHT))
 def test_its_agents_do_their_work(outputs, name):
     said = outputs(name.partition(",")[0])
-    if name in WAITING:
-        assert missing(said, name), f"{name} is right now: take it out of WAITING"
-        pytest.skip("waits for the next training of openjet-tiny (docs/openjet-tiny.md)")
     assert not missing(said, name), said
 
 
-@pytest.mark.soak
 def test_two_at_once_on_one_server_finish_both(root, tmp_path):
     """Their processes hold no engine: both attach to the server, and it steps for both."""
     names = ("deep_agents", "pydantic_ai_agents")
@@ -111,12 +86,11 @@ def test_two_at_once_on_one_server_finish_both(root, tmp_path):
         said = [finish(process) for process in running]
         stats = server.stats()
     for name, output in zip(names, said, strict=True):
-        assert name in WAITING or not missing(output, name), output
+        assert not missing(output, name), output
     assert stats.shared_steps > 0
     assert stats.running == stats.waiting == 0
 
 
-@pytest.mark.soak  # the proxy's packages and its start take longer than all the others
 def test_a_proxy_keeps_each_conversation_on_one_of_two_servers(root, tmp_path):
     said = finish(start_example("litellm_proxy", root, tmp_path), timeout=390)
     kept = re.findall(r"^conversation-\d: (http://\S+) \((\d+) cached\)$", said, re.M)
@@ -125,7 +99,6 @@ def test_a_proxy_keeps_each_conversation_on_one_of_two_servers(root, tmp_path):
     assert len(re.findall(COUNTERS, said)) == 2
 
 
-@pytest.mark.soak  # a cluster of its own
 def test_ray_sends_each_crew_to_the_replica_that_knows_its_prompt(root, tmp_path):
     said = finish(start_example("ray_serve", root, tmp_path), timeout=390)
     agents = re.findall(r"^(\w+): replica (\w+) \((\d+) cached\)$", said, re.M)
@@ -156,3 +129,11 @@ def test_every_example_says_how_to_run_it(root):
         assert "pip install" in head or path.stem == "coding_crew", path.name
         assert f"python examples/{path.name}" in head
         assert "--model qwen3.8-27b" in head
+
+
+def test_a_server_says_what_its_model_is_called(root, tmp_path):
+    """`--model` of the examples may be a file: requests ask for the name that it is served by."""
+    path = tmp_path / "my-model.gguf"
+    path.symlink_to(root / "openjet_provider" / "data" / "openjet-tiny.gguf")
+    with local_server(str(path), attach=False) as server:
+        assert server.model == "my-model"
