@@ -10,9 +10,9 @@ filled with stored conversations, then so many at once read a long prompt and de
     full   while every new page is another conversation's, which is dropped for it
     admit  one follow-up of a stored conversation, from admission to its first token, others idle
 
-All of it without a store (`us_a_step`), and with one of so many bytes (`us_a_step_with_store`): then
-what would make room next is copied there, for at most a fifth of an ordinary step in each, which is
-part of these times. There a state is 256 bytes for each page of the pool.
+All of it without a store (`us_a_step`), and with one of `--host-bytes` (`us_a_step_with_store`):
+then what would make room next is copied there, for at most a fifth of an ordinary step in each,
+which is part of these times. A state has 256 bytes for each page of the pool.
 
 Times are CPU microseconds of the engine's own thread, the scripted backend's part included, so that
 other work on the machine counts little; medians over rounds, and the worst.
