@@ -44,6 +44,7 @@ std::vector<int32_t> PrefixIndex::prefixes_of(const std::vector<int32_t>& tokens
 std::vector<int32_t> PrefixIndex::tokens_of(int32_t i) const {
     const StoredPrefix& entry = entries_[i];
     std::vector<int32_t> tokens;
+    tokens.reserve(entry.pages.size() * static_cast<size_t>(kPageSize));
     for (int32_t page : entry.pages)
         tokens.insert(tokens.end(), pool_.tokens(page), pool_.tokens(page) + kPageSize);
     tokens.resize(static_cast<size_t>(entry.length));

@@ -73,8 +73,9 @@ void Runner::spill_ahead() {
     }
 }
 
-// No more than what is of use before the store drops it for what is copied after it: half of the
-// store, since each prefix has its turn twice there, when it is copied and when it is evicted.
+// What would be evicted next, and what comes after it as far as half of the store goes. With more,
+// the store would drop what was copied before it is evicted: each prefix is used twice there, when
+// it is copied and when it is evicted, and the least recently used go first.
 void Runner::find_victims() {
     const int32_t n_pages = std::max(1, pool_.n_total() / kPagesAhead);
     const int32_t n_entries = std::max(1, index_.n_total() / kEntriesAhead);
@@ -85,7 +86,7 @@ void Runner::find_victims() {
     int64_t n_bytes = 0;
     for (const PrefixIndex::Victim& victim : index_.next_victims(n_pages, n_entries)) {
         n_bytes += store_->bytes_of(victim.n_pages);
-        if (n_bytes > store_->most_bytes() / 2) return;
+        if (n_bytes > store_->most_bytes() / 2 && !victims_.entries.empty()) return;
         victims_.entries.push_back(victim.entry);
     }
 }
