@@ -195,6 +195,7 @@ bool PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source,
 }
 
 bool PrefixStore::take_more(bool shared, PrefixSource& source, const std::function<bool()>& go_on) {
+    collect();
     try {
         const Taken taken = take(source, go_on);
         if (taken == Taken::some) return false;

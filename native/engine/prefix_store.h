@@ -90,7 +90,7 @@ public:
     int64_t bytes_of(int32_t n_pages) const {
         return static_cast<int64_t>(format_.state_bytes + n_pages * format_.page_bytes);
     }
-    int64_t most_bytes() const;  // that can be kept, but for what files have held for long
+    int64_t most_bytes() const;  // that can be kept in memory, or be on its way to a file
     int64_t host_bytes() const { return *used_ - idle_bytes_; }
     // Memory that nothing kept needs any more, and is part of the budget until it is freed: a piece
     // at a time, since the system takes milliseconds for a conversation's.
