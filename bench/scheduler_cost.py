@@ -1,6 +1,7 @@
 """What the engine itself costs a step, beside the backend: planning, pages, commit, events.
 
-    python -m bench.scheduler_cost [--pages 32768] [--conversations 8] [--steps 1000] [--json OUT]
+    python -m bench.scheduler_cost [--pages 32768] [--conversations 8] [--steps 1000]
+                                   [--host-bytes 1073741824] [--json OUT]
 
 The backend is the scripted one, which computes nothing and sleeps 200 us a step. First the pool is
 filled with stored conversations, then so many at once read a long prompt and decode:
@@ -8,6 +9,10 @@ filled with stored conversations, then so many at once read a long prompt and de
     room   while the pool has free pages
     full   while every new page is another conversation's, which is dropped for it
     admit  one follow-up of a stored conversation, from admission to its first token, others idle
+
+All of it without a store (`us_a_step`), and with one of `--host-bytes` (`us_a_step_with_store`):
+then what would make room next is copied there, for at most a fifth of an ordinary step in each,
+which is part of these times. A state has 256 bytes for each page of the pool.
 
 Times are CPU microseconds of the engine's own thread, the scripted backend's part included, so that
 other work on the machine counts little; medians over rounds, and the worst.
@@ -40,7 +45,7 @@ ROUNDS = 7
 class Measured:
     """An engine whose step thread's time is read; one client at a time."""
 
-    def __init__(self, model: Path, pages: int, conversations: int) -> None:
+    def __init__(self, model: Path, pages: int, conversations: int, host_bytes: int) -> None:
         native = load("cpu")
         self.pages = pages + 128 * conversations * (ROUNDS + 1)
         before = set(os.listdir("/proc/self/task"))
@@ -55,6 +60,7 @@ class Measured:
             n_snapshots=4 * self.pages * PAGE // LONG,
             max_rows=512,
             draft=2,
+            host_bytes=host_bytes,
         )
         (thread,) = set(os.listdir("/proc/self/task")) - before
         self._times = Path(f"/proc/self/task/{thread}/schedstat")
@@ -87,14 +93,16 @@ def summary(times: list[float]) -> dict[str, float]:
     return {"median": round(statistics.median(times), 1), "worst": round(max(times), 1)}
 
 
-def measure(model: Path, pages: int, conversations: int, steps: int) -> dict[str, Any]:
-    """Microseconds by case."""
+def measure(
+    model: Path, pages: int, conversations: int, steps: int, host_bytes: int = 0
+) -> dict[str, Any]:
+    """Microseconds by case; host_bytes: of the store, 0 for none."""
     random = np.random.default_rng(0)
 
     def prompt() -> list[int]:
         return random.integers(300, 4000, LONG).tolist()  # type: ignore[no-any-return]
 
-    measured = Measured(model, pages, conversations)
+    measured = Measured(model, pages, conversations, host_bytes)
     with measured.engine as engine:
         history = prompt()
         history += engine.run(Request(history, max_tokens=1))[0].tokens
@@ -110,7 +118,8 @@ def measure(model: Path, pages: int, conversations: int, steps: int) -> dict[str
             [measured.converse(conversations, steps, prompt) for _ in range(ROUNDS)]
         )
         found["full"]["evicted_pages"] = engine.stats()["evicted_pages"] - evicted
-        found["snapshots_used"] = engine.stats()["snapshots_used"]
+        names = ("snapshots_used", "prefixes_kept", "host_bytes")
+        found |= {name: engine.stats()[name] for name in names[: 3 if host_bytes else 1]}
     return found
 
 
@@ -119,6 +128,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=32_768)
     parser.add_argument("--conversations", type=int, default=8)
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--host-bytes", type=int, default=1 << 30)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     record = {
@@ -126,8 +136,9 @@ def main() -> None:
         "command": f"python -m bench.scheduler_cost {shlex.join(sys.argv[1:])}".strip(),
     }
     model = resolve("openjet-tiny")[1]
-    record["us_a_step"] = measure(model, args.pages, args.conversations, args.steps)
-    print(json.dumps(record["us_a_step"], indent=1))
+    for name, host_bytes in (("us_a_step", 0), ("us_a_step_with_store", args.host_bytes)):
+        record[name] = measure(model, args.pages, args.conversations, args.steps, host_bytes)
+        print(name, json.dumps(record[name], indent=1), flush=True)
     if args.json:
         args.json.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.scheduler_cost import measure
 from openjet_provider.models import resolve
 
 
-def test_a_small_run() -> None:
-    found = measure(resolve("openjet-tiny")[1], pages=256, conversations=2, steps=20)
+@pytest.mark.parametrize("host_bytes", [0, 1 << 26])
+def test_a_small_run(host_bytes: int) -> None:
+    """Without a store, and with one that what leaves the pool is copied to."""
+    found = measure(
+        resolve("openjet-tiny")[1], 256, conversations=2, steps=20, host_bytes=host_bytes
+    )
     assert found["pages_cached"] >= 256
     assert found["full"]["evicted_pages"] > 0
     assert all(found[case]["median"] > 0 for case in ("room", "full", "admit"))
+    assert (found.get("prefixes_kept", 0) > 0) == (host_bytes > 0)

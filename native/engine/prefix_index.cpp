@@ -44,6 +44,7 @@ std::vector<int32_t> PrefixIndex::prefixes_of(const std::vector<int32_t>& tokens
 std::vector<int32_t> PrefixIndex::tokens_of(int32_t i) const {
     const StoredPrefix& entry = entries_[i];
     std::vector<int32_t> tokens;
+    tokens.reserve(entry.pages.size() * static_cast<size_t>(kPageSize));
     for (int32_t page : entry.pages)
         tokens.insert(tokens.end(), pool_.tokens(page), pool_.tokens(page) + kPageSize);
     tokens.resize(static_cast<size_t>(entry.length));
@@ -53,6 +54,7 @@ std::vector<int32_t> PrefixIndex::tokens_of(int32_t i) const {
 void PrefixIndex::touch(int32_t entry, const std::vector<int32_t>& tokens,
                         const std::vector<uint64_t>& hashes) {
     ++clock_;
+    ++n_changes_;
     int32_t previous = 0;
     for (int32_t i : prefixes_of(tokens, hashes)) {
         StoredPrefix& stored = entries_[i];
@@ -95,6 +97,7 @@ int32_t PrefixIndex::insert(const std::vector<int32_t>& tokens, const std::vecto
         ++i;
     StoredPrefix& entry = entries_[i];
     entry.length = length;
+    entry.id = ++last_id_;
     entry.hash = hashes[length];
     entry.pages.assign(pages.begin(), pages.begin() + pages_for(length));
     entry.shared = shared;
@@ -125,9 +128,10 @@ int32_t PrefixIndex::least_useful(bool only_with_idle_pages) const {
     return best;
 }
 
-std::vector<int32_t> PrefixIndex::next_victims(int32_t n_pages, int32_t n_entries) const {
+std::vector<PrefixIndex::Victim> PrefixIndex::next_victims(int32_t n_pages,
+                                                           int32_t n_entries) const {
     int32_t free_pages = pool_.n_free(), free_entries = n_total() - n_used_;
-    std::vector<int32_t> victims;
+    std::vector<Victim> victims;
     if (free_pages >= n_pages && free_entries >= n_entries) return victims;
     std::vector<int32_t> order;
     for (int32_t i = 0; i < n_total(); ++i) {
@@ -139,10 +143,11 @@ std::vector<int32_t> PrefixIndex::next_victims(int32_t n_pages, int32_t n_entrie
     for (int32_t i : order) {
         if (free_pages >= n_pages && free_entries >= n_entries) break;
         if (free_entries >= n_entries && !frees_pages(entries_[i])) continue;
-        victims.push_back(i);
+        victims.push_back({i, 0});
         ++free_entries;
         for (int32_t page : entries_[i].pages) {
             const int32_t n_drops = ++drops[static_cast<size_t>(page)];
+            victims.back().n_pages += n_drops == 1;
             free_pages += !pool_.is_live(page) && pool_.n_cached(page) == n_drops;
         }
     }
@@ -161,6 +166,7 @@ void PrefixIndex::drop(int32_t i) {
         pool_.drop_cached(page);
     entries_[i] = StoredPrefix();
     --n_used_;
+    ++n_changes_;
 }
 
 bool PrefixIndex::evict_page() {

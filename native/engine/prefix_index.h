@@ -27,8 +27,17 @@ inline std::vector<uint64_t> hash_prefixes(const std::vector<int32_t>& tokens) {
     return hashes;
 }
 
+// That of all tokens only.
+inline uint64_t hash_of(const std::vector<int32_t>& tokens) {
+    uint64_t hash = 0;
+    for (int32_t token : tokens)
+        hash = hash_prefix(hash, token);
+    return hash;
+}
+
 struct StoredPrefix {
     int32_t length = 0;  // tokens; 0 = this entry is free
+    uint64_t id = 0;     // of these tokens: an entry that is used again has another one
     uint64_t hash = 0;
     std::vector<int32_t> pages;  // the last one may be partial; held as cached
     bool shared = false;         // a start that several conversations have in common
@@ -65,7 +74,13 @@ public:
     bool evict_page();
 
     // What would be dropped, in order, to have so many free pages and entries.
-    std::vector<int32_t> next_victims(int32_t n_pages, int32_t n_entries) const;
+    struct Victim {
+        int32_t entry;
+        int32_t n_pages;  // that none before it has too
+    };
+    std::vector<Victim> next_victims(int32_t n_pages, int32_t n_entries) const;
+    // Grows whenever the order in which entries would be dropped may be another one.
+    uint64_t n_changes() const { return n_changes_; }
     void set_spilled(int32_t entry) { entries_[entry].spilled = true; }
 
     // Called with each entry that is about to be dropped to make room.
@@ -98,6 +113,8 @@ private:
     std::function<void(int32_t)> evicted_;
     int32_t n_used_ = 0;
     uint64_t clock_ = 0;
+    uint64_t last_id_ = 0;
+    uint64_t n_changes_ = 0;
     int64_t n_evicted_pages_ = 0;
 };
 

@@ -10,15 +10,11 @@ namespace oj {
 
 namespace {
 
-constexpr int64_t kPieceBytes = 64 << 10;          // of a state, at once
-constexpr size_t kMaxStates = 6;                   // of one conversation
-constexpr int kMaxWrites = 2;                      // at once; what comes while they last is dropped
-constexpr size_t kMaxLoads = 2;                    // being read, or read and not fetched yet
-constexpr int64_t kMaxWriting = int64_t{1} << 30;  // bytes beside the budget, until written
-constexpr int64_t kLoadUs = 30'000'000;            // after which a file counts as lost
-constexpr int64_t kQueuedUs = 300'000'000;         // at most, until that clock starts
-constexpr int64_t kUnfetchedUs = 5'000'000;
-constexpr int64_t kRetryUs = 60'000'000;  // after a file that could not be written
+constexpr int64_t kPieceBytes = 64 << 10;   // of a state, at once
+constexpr size_t kMaxStates = 6;            // of one conversation
+constexpr size_t kMaxLoads = 2;             // being read, or read and not fetched yet
+constexpr int64_t kLoadUs = 30'000'000;     // after which a file counts as lost
+constexpr int64_t kQueuedUs = 300'000'000;  // at most, until that clock starts
 
 size_t common_length(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
     const size_t n = std::min(a.size(), b.size());
@@ -41,6 +37,14 @@ SpilledPrefix read_prefix(const StateFile& file, const std::vector<int32_t>& tok
     throw Error(OJ_ERR_FORMAT, "the file was replaced by another one");
 }
 
+std::vector<uint64_t> hashes_of_states(const SavedConversation& conversation) {
+    const std::vector<uint64_t> of_tokens = hash_prefixes(conversation.tokens);
+    std::vector<uint64_t> hashes;
+    for (const SavedState& state : conversation.states)
+        hashes.push_back(of_tokens[static_cast<size_t>(state.length)]);
+    return hashes;
+}
+
 }  // namespace
 
 PrefixStore::PrefixStore(const StateFormat& format, int64_t host_bytes,
@@ -58,7 +62,9 @@ PrefixStore::PrefixStore(const StateFormat& format, int64_t host_bytes,
 void PrefixStore::scan() {
     for (const std::string& name : directory_->own_files()) {
         try {
-            Kept& kept = insert(directory_->open(name).index());
+            SavedConversation index = directory_->open(name).index();
+            Hashes hashes = hashes_of_states(index);
+            Kept& kept = insert(std::move(index), std::move(hashes));
             kept.file = name;
         } catch (const std::exception& error) {
             note_(std::string("ignored: ") + error.what());
@@ -76,7 +82,8 @@ int32_t PrefixStore::n_prefixes() const {
 // ---------------------------------------------------------------- finding
 
 // The longest state between `least` and `most` tokens; one in memory before the same in a file.
-PrefixStore::Place PrefixStore::find(const Tokens& tokens, const Hashes& hashes, int32_t least,
+// hashes: of the first `least` tokens to that of the first `most`.
+PrefixStore::Place PrefixStore::find(const Tokens& tokens, const uint64_t* hashes, int32_t least,
                                      int32_t most) const {
     Place best;
     for (const auto& kept : kept_) {
@@ -88,8 +95,7 @@ PrefixStore::Place PrefixStore::find(const Tokens& tokens, const Hashes& hashes,
                 (best.kept->in_memory() || !kept->in_memory())) {
                 continue;
             }
-            const auto n = static_cast<size_t>(length);
-            if (kept->hashes[i] != hashes[n]) continue;
+            if (kept->hashes[i] != hashes[length - least]) continue;
             if (!std::equal(tokens.begin(), tokens.begin() + length, kept->saved.tokens.begin())) {
                 continue;
             }
@@ -101,12 +107,12 @@ PrefixStore::Place PrefixStore::find(const Tokens& tokens, const Hashes& hashes,
 
 int32_t PrefixStore::longest(const Tokens& tokens, const Hashes& hashes, int32_t limit) {
     collect();
-    return find(tokens, hashes, 1, limit).length();
+    return find(tokens, hashes.data() + 1, 1, limit).length();
 }
 
 PrefixStore::Fetch PrefixStore::fetch(const Tokens& tokens, const Hashes& hashes, int32_t length,
                                       SpilledPrefix* out) {
-    const Place place = find(tokens, hashes, length, length);
+    const Place place = find(tokens, hashes.data() + length, length, length);
     if (!place.kept) return Fetch::lost;
     Kept& kept = *place.kept;
     if (!kept.in_memory()) return fetch_from_file(kept, place.state, out);
@@ -176,24 +182,42 @@ bool PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source,
     collect();
     try {
         if (!taking_ || taking_->tokens != tokens) {
-            taking_.reset();
-            if (knows(tokens, shared) || !begin_taking(tokens)) return true;
-        }
-        if (has_room_to_take()) {
-            if (!take(source, go_on)) return false;
-            keep_taken(shared);
+            const uint64_t hash = hash_of(tokens);
+            if (knows(tokens, hash, shared)) return true;  // what is being taken goes on
+            end_taking();
+            if (!begin_taking(tokens, hash)) return true;
         }
     } catch (const std::bad_alloc&) {
-        note_("no memory to keep a conversation for later; lower host_cache");
+        without_memory();
+        return true;
     }
-    taking_.reset();
+    return take_more(shared, source, go_on);
+}
+
+bool PrefixStore::take_more(bool shared, PrefixSource& source, const std::function<bool()>& go_on) {
+    collect();
+    try {
+        const Taken taken = take(source, go_on);
+        if (taken == Taken::some) return false;
+        if (taken == Taken::all) keep_taken(shared);
+    } catch (const std::bad_alloc&) {
+        without_memory();
+        return true;
+    }
+    end_taking();
     shrink();
     return true;
 }
 
-bool PrefixStore::knows(const Tokens& tokens, bool shared) {
+void PrefixStore::without_memory() {
+    end_taking();
+    free_idle(to_the_end);
+    note_("no memory to keep a conversation for later; lower host_cache");
+}
+
+bool PrefixStore::knows(const Tokens& tokens, uint64_t hash, bool shared) {
     const auto length = static_cast<int32_t>(tokens.size());
-    const Place known = find(tokens, hash_prefixes(tokens), length, length);
+    const Place known = find(tokens, &hash, length, length);
     if (!known.kept) return false;
     known.kept->saved.states[known.state].shared |= shared;
     use(*known.kept);
@@ -201,9 +225,9 @@ bool PrefixStore::knows(const Tokens& tokens, bool shared) {
 }
 
 // With the pages that are in memory already. False: it would never have room.
-bool PrefixStore::begin_taking(const Tokens& tokens) {
+bool PrefixStore::begin_taking(const Tokens& tokens, uint64_t hash) {
     const auto n_pages = static_cast<size_t>(pages_for(static_cast<int32_t>(tokens.size())));
-    const auto n_bytes = static_cast<int64_t>(format_.state_bytes + n_pages * format_.page_bytes);
+    const int64_t n_bytes = bytes_of(static_cast<int32_t>(n_pages));
     if (n_bytes > limit()) {
         if (directory_) {
             note_("a conversation is not kept: its " + std::to_string(n_bytes) +
@@ -211,8 +235,8 @@ bool PrefixStore::begin_taking(const Tokens& tokens) {
         }
         return false;
     }
-    taking_.emplace();
-    taking_->tokens = tokens;
+    const Kept* home = home_of(tokens);
+    taking_ = Taking{tokens, hash, home ? home->id : 0, {}, nullptr, nullptr, 0};
     for (const auto& kept : kept_) {
         if (!kept->in_memory()) continue;
         const size_t common = common_length(kept->saved.tokens, tokens);
@@ -224,20 +248,22 @@ bool PrefixStore::begin_taking(const Tokens& tokens) {
     return true;
 }
 
-// Other conversations make it, if need be; last the one that it goes on from.
-bool PrefixStore::has_room_to_take() {
-    const auto length = static_cast<int32_t>(taking_->tokens.size());
-    const size_t n_pages = static_cast<size_t>(pages_for(length)) - taking_->pages.size();
-    const size_t n_state = taking_->state ? 0 : format_.state_bytes;
-    const auto lacked = static_cast<int64_t>(n_state + n_pages * format_.page_bytes);
-    const auto has_room = [&] { return *used_ + lacked <= limit(); };
-    const Kept* home = home_of(taking_->tokens);
-    shrink(lacked, home);
-    if (!has_room() && home && !home->writing) drop(home->id);
-    return has_room();
+// For n bytes of what is being taken. Other conversations make it, if need be; last the one that it
+// goes on from.
+bool PrefixStore::make_room(size_t n) {
+    const auto n_bytes = static_cast<int64_t>(n);
+    if (host_bytes() + n_bytes > budget_) {
+        shrink(n_bytes, with_id(taking_->home));
+        const Kept* home = with_id(taking_->home);
+        const bool may_go = home && home->in_memory() && !home->writing;
+        if (may_go && host_bytes() + n_bytes > limit()) drop(home->id);
+    }
+    while (*used_ + n_bytes > limit() && !idle_.empty())
+        free_last();
+    return *used_ + n_bytes <= limit();
 }
 
-bool PrefixStore::take(PrefixSource& source, const std::function<bool()>& go_on) {
+PrefixStore::Taken PrefixStore::take(PrefixSource& source, const std::function<bool()>& go_on) {
     Taking& taking = *taking_;
     const auto new_bytes = [&](size_t n, uint8_t** bytes) {
         std::shared_ptr<uint8_t[]> made(new uint8_t[n]);
@@ -246,50 +272,57 @@ bool PrefixStore::take(PrefixSource& source, const std::function<bool()>& go_on)
     };
     const auto n_pages = static_cast<size_t>(pages_for(static_cast<int32_t>(taking.tokens.size())));
     while (taking.pages.size() < n_pages) {
+        if (!make_room(format_.page_bytes)) return Taken::no_room;
         uint8_t* out = nullptr;
         StateBytes page = new_bytes(format_.page_bytes, &out);
         source.export_page(taking.pages.size(), out);
         taking.pages.push_back(std::move(page));
-        if (!go_on()) return false;
+        if (!go_on()) return Taken::some;
     }
-    if (!taking.state) taking.state = new_bytes(format_.state_bytes, &taking.state_bytes);
+    if (!taking.state) {
+        if (!make_room(format_.state_bytes)) return Taken::no_room;
+        taking.state = new_bytes(format_.state_bytes, &taking.state_bytes);
+    }
     const auto n_state = static_cast<int64_t>(format_.state_bytes);
     while (taking.n_state_bytes < n_state) {
         const int64_t at = taking.n_state_bytes, n = std::min(kPieceBytes, n_state - at);
         source.export_state(at, n, taking.state_bytes + at);
         taking.n_state_bytes += n;
-        if (taking.n_state_bytes < n_state && !go_on()) return false;
+        if (taking.n_state_bytes < n_state && !go_on()) return Taken::some;
     }
-    return true;
+    return Taken::all;
 }
 
 void PrefixStore::keep_taken(bool shared) {
-    const Tokens& tokens = taking_->tokens;
-    if (knows(tokens, shared)) return;  // restored from a file meanwhile
-    SavedState state{static_cast<int32_t>(tokens.size()), shared, taking_->state};
-    Kept* home = home_of(tokens);
+    Taking& taking = *taking_;
+    SavedState state{static_cast<int32_t>(taking.tokens.size()), shared, taking.state};
+    Kept* home = home_of(taking.tokens);
     if (!home) {
-        insert({tokens, {std::move(state)}, taking_->pages});
+        insert({std::move(taking.tokens), {std::move(state)}, taking.pages}, {taking.hash});
         return;
     }
-    if (tokens.size() > home->saved.tokens.size()) {
-        home->saved.pages = taking_->pages;
-        home->saved.tokens = tokens;
+    if (taking.tokens.size() > home->saved.tokens.size()) {
+        home->saved.pages = taking.pages;
+        home->saved.tokens = std::move(taking.tokens);
     }
     use(*home);
-    add_state(*home, std::move(state), hash_prefixes(tokens).back());
+    add_state(*home, std::move(state), taking.hash);
 }
 
-// What lies in memory at any time, what is being written included.
-int64_t PrefixStore::limit() const {
-    return budget_ + (directory_ ? kMaxWriting : 0);
+void PrefixStore::end_taking() {
+    if (!taking_) return;
+    for (StateBytes& page : taking_->pages)
+        let_go(page, format_.page_bytes);
+    let_go(taking_->state, format_.state_bytes);
+    taking_.reset();
 }
 
 uint64_t PrefixStore::add(SavedConversation conversation) {
     collect();
+    end_taking();  // its bytes are not to cost this one its room
     const auto length = static_cast<int32_t>(conversation.tokens.size());
-    const Place known =
-        find(conversation.tokens, hash_prefixes(conversation.tokens), length, length);
+    Hashes hashes = hashes_of_states(conversation);
+    const Place known = find(conversation.tokens, &hashes.back(), length, length);
     if (known.kept && known.kept->in_memory()) {
         use(*known.kept);
         return known.kept->id;
@@ -298,7 +331,7 @@ uint64_t PrefixStore::add(SavedConversation conversation) {
         state.bytes = counted(std::move(state.bytes), format_.state_bytes);
     for (StateBytes& page : conversation.pages)
         page = counted(std::move(page), format_.page_bytes);
-    const uint64_t id = insert(std::move(conversation)).id;
+    const uint64_t id = insert(std::move(conversation), std::move(hashes)).id;
     shrink();
     return id;
 }
@@ -316,14 +349,12 @@ PrefixStore::Kept* PrefixStore::with_id(uint64_t id) const {
     return found == kept_.end() ? nullptr : found->get();
 }
 
-PrefixStore::Kept& PrefixStore::insert(SavedConversation conversation) {
+PrefixStore::Kept& PrefixStore::insert(SavedConversation conversation, Hashes hashes) {
     auto kept = std::make_unique<Kept>();
     kept->id = ++last_id_;
     kept->last_use = tick();
     kept->saved = std::move(conversation);
-    const Hashes hashes = hash_prefixes(kept->saved.tokens);
-    for (const SavedState& state : kept->saved.states)
-        kept->hashes.push_back(hashes[static_cast<size_t>(state.length)]);
+    kept->hashes = std::move(hashes);
     kept_.push_back(std::move(kept));
     return *kept_.back();
 }
@@ -356,6 +387,7 @@ void PrefixStore::add_state(Kept& kept, SavedState state, uint64_t hash) {
                                [](const SavedState& other) { return !other.shared; });
     if (excess == states.end() - 1) excess = states.begin();
     kept.hashes.erase(kept.hashes.begin() + (excess - states.begin()));
+    let_go(excess->bytes, format_.state_bytes);
     states.erase(excess);
 }
 
@@ -391,20 +423,47 @@ uint64_t PrefixStore::tick() {
 }
 
 void PrefixStore::drop(uint64_t id) {
+    if (Kept* kept = with_id(id)) release_bytes(*kept);
     kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
                                [&](const auto& kept) { return kept->id == id; }),
                 kept_.end());
 }
 
 void PrefixStore::release_bytes(Kept& kept) {
-    kept.saved.pages.clear();
     for (SavedState& state : kept.saved.states)
-        state.bytes = nullptr;
+        let_go(state.bytes, format_.state_bytes);
+    for (StateBytes& page : kept.saved.pages)
+        let_go(page, format_.page_bytes);
+    kept.saved.pages.clear();
+}
+
+// Others may hold them too. Without memory for the list they are freed at once.
+void PrefixStore::let_go(StateBytes& bytes, size_t n) {
+    const StateBytes last = std::move(bytes);
+    if (!last || last.use_count() > 1) return;
+    try {
+        idle_.push_back({last, static_cast<int64_t>(n)});
+        idle_bytes_ += static_cast<int64_t>(n);
+    } catch (const std::bad_alloc&) {
+    }
+}
+
+void PrefixStore::free_last() {
+    idle_bytes_ -= idle_.back().n;
+    idle_.pop_back();
+}
+
+bool PrefixStore::free_idle(const std::function<bool()>& go_on) {
+    while (!idle_.empty()) {
+        free_last();
+        if (!go_on()) break;
+    }
+    return idle_.empty();
 }
 
 PrefixStore::Erased PrefixStore::erase(const Tokens& tokens, const Hashes& hashes) {
     collect();
-    taking_.reset();
+    end_taking();
     int32_t longest = 0;
     std::vector<std::string> files;
     for (size_t i = kept_.size(); i-- > 0;) {
@@ -429,125 +488,6 @@ PrefixStore::Erased PrefixStore::erase(const Tokens& tokens, const Hashes& hashe
         removed->set_value();
     });
     return {longest, removed->get_future()};
-}
-
-// ---------------------------------------------------------------- files
-
-// Makes room for `n_bytes` more, but not of `spared`.
-void PrefixStore::shrink(int64_t n_bytes, const Kept* spared) {
-    while (true) {
-        int64_t in_flight = 0;
-        int n_writes = 0;
-        Kept* next = nullptr;
-        for (const auto& kept : kept_) {
-            if (!kept->in_memory()) continue;
-            if (kept->writing) {
-                in_flight += static_cast<int64_t>(state_file_bytes(format_, kept->saved));
-                ++n_writes;
-            } else if (kept.get() != spared &&
-                       (!next || (kept->last_use < next->last_use) != closing())) {
-                next = kept.get();
-            }
-        }
-        const int64_t most = budget_ + std::min(in_flight, kMaxWriting);
-        if (!next || *used_ + n_bytes <= most) return;
-        if (closing() || (directory_ && n_writes < kMaxWrites && now_us() >= retry_us_)) {
-            write(*next);
-        } else {
-            drop(next->id);
-        }
-    }
-}
-
-std::string PrefixStore::name_of(const Kept& kept) {
-    return StateDirectory::own_name(kept.hashes.back());
-}
-
-// By the store's thread while there is one. What cannot be written is dropped.
-void PrefixStore::write(Kept& kept) {
-    const std::string name = name_of(kept);
-    if (closing()) closing_ns_ -= 1000;
-    const int64_t used_ns = closing() ? closing_ns_ : directory_->now_ns();
-    Worker::Job job = [this, id = kept.id, changes = kept.changes, old = kept.file, name, used_ns,
-                       saved = kept.saved]() mutable -> Worker::Result {
-        try {
-            const std::vector<std::string> removed = directory_->write(name, saved, used_ns);
-            if (!old.empty() && old != name) directory_->remove(old);
-            return [this, id, changes, name, removed] { written(id, changes, name, removed); };
-        } catch (const std::exception& error) {
-            note_(std::string("a conversation is not kept: ") + error.what());
-            throw;
-        }
-    };
-    const Worker::Result failed = [this, id = kept.id] {
-        retry_us_ = now_us() + kRetryUs;
-        drop(id);
-    };
-    if (worker_) {
-        kept.writing = true;
-        worker_->post(std::move(job), failed);
-        return;
-    }
-    const Worker::Result result = Worker::result_of(job, failed);
-    job = nullptr;  // which holds the bytes
-    result();
-}
-
-void PrefixStore::written(uint64_t id, uint64_t changes, const std::string& file,
-                          const std::vector<std::string>& removed) {
-    forget_files(removed);
-    forget_files({file});  // what it replaced
-    Kept* kept = with_id(id);
-    if (!kept) {  // it was erased meanwhile, and may be on its way again
-        const bool is_replaced = std::any_of(kept_.begin(), kept_.end(), [&](const auto& other) {
-            return other->writing && name_of(*other) == file;
-        });
-        if (!is_replaced) with_files([this, file] { directory_->remove(file); });
-        return;
-    }
-    kept->writing = false;
-    kept->file = file;
-    if (kept->changes == changes) release_bytes(*kept);
-}
-
-void PrefixStore::forget_files(const std::vector<std::string>& names) {
-    for (size_t i = kept_.size(); i-- > 0;) {
-        Kept& kept = *kept_[i];
-        if (std::find(names.begin(), names.end(), kept.file) == names.end()) continue;
-        kept.file.clear();
-        if (!kept.in_memory()) drop(kept.id);
-    }
-}
-
-void PrefixStore::collect() {
-    if (!worker_) return;
-    for (const Worker::Result& result : worker_->take_results())
-        result();
-    const int64_t now = now_us();
-    const auto unfetched = [&](const Load& l) { return l.done && now - l.asked_us > kUnfetchedUs; };
-    loads_.erase(std::remove_if(loads_.begin(), loads_.end(), unfetched), loads_.end());
-}
-
-void PrefixStore::finish_thread() {
-    if (!worker_) return;
-    worker_->finish();
-    collect();
-    worker_ = nullptr;
-    clock_ += uint64_t{1} << 32;  // counts down now
-    if (directory_) closing_ns_ = directory_->now_ns();
-}
-
-void PrefixStore::flush() {
-    finish_thread();
-    if (!directory_) return;
-    std::vector<std::pair<uint64_t, uint64_t>> left;  // by last use
-    for (const auto& kept : kept_) {
-        if (kept->in_memory()) left.emplace_back(kept->last_use, kept->id);
-    }
-    std::sort(left.rbegin(), left.rend());
-    for (const auto& [_, id] : left) {
-        if (Kept* kept = with_id(id)) write(*kept);
-    }
 }
 
 }  // namespace oj

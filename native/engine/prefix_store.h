@@ -48,9 +48,12 @@ public:
 
     // Keeps the whole of `tokens`, unless it is kept already. Takes only the bytes it lacks, in
     // pieces, while go_on() says so after each; false: the next call with these tokens takes more.
-    // A call with others begins anew.
+    // A call with others that are not kept begins anew.
     bool put(const Tokens& tokens, bool shared, PrefixSource& source,
              const std::function<bool()>& go_on = to_the_end);
+    // Whether put() returned false and nothing came between; then the same without its tokens.
+    bool is_taking() const { return taking_.has_value(); }
+    bool take_more(bool shared, PrefixSource& source, const std::function<bool()>& go_on);
     static bool to_the_end() { return true; }
     // Keeps a whole conversation whose bytes are at hand. Returns its id, for fate_of().
     uint64_t add(SavedConversation conversation);
@@ -83,7 +86,16 @@ public:
     void flush();
 
     StateDirectory* directory() const { return directory_.get(); }  // NULL: none
-    int64_t host_bytes() const { return *used_; }
+    // Of a prefix with so many pages of its own.
+    int64_t bytes_of(int32_t n_pages) const {
+        return static_cast<int64_t>(format_.state_bytes + n_pages * format_.page_bytes);
+    }
+    int64_t most_bytes() const;  // that can be kept in memory, or be on its way to a file
+    int64_t host_bytes() const { return *used_ - idle_bytes_; }
+    // Memory that nothing kept needs any more, and is part of the budget until it is freed: a piece
+    // at a time, since the system takes milliseconds for a conversation's.
+    int64_t idle_bytes() const { return idle_bytes_; }
+    bool free_idle(const std::function<bool()>& go_on);  // true: all of it
     int32_t n_prefixes() const;
 
 private:
@@ -109,10 +121,19 @@ private:
     // What put() has taken so far.
     struct Taking {
         Tokens tokens;
+        uint64_t hash;
+        uint64_t home;                  // id of the conversation that goes on from them; 0: none
         std::vector<StateBytes> pages;  // the first ones
         StateBytes state;
         uint8_t* state_bytes = nullptr;
         int64_t n_state_bytes = 0;  // taken
+    };
+
+    enum class Taken { all, some, no_room };
+
+    struct Idle {
+        StateBytes bytes;
+        int64_t n;
     };
 
     struct Load {
@@ -125,14 +146,16 @@ private:
     };
 
     void scan();
-    Place find(const Tokens& tokens, const Hashes& hashes, int32_t least, int32_t most) const;
-    Kept& insert(SavedConversation conversation);
+    Place find(const Tokens& tokens, const uint64_t* hashes, int32_t least, int32_t most) const;
+    Kept& insert(SavedConversation conversation, Hashes hashes);
     Kept* home_of(const Tokens& tokens);
-    bool knows(const Tokens& tokens, bool shared);
-    bool begin_taking(const Tokens& tokens);
-    bool has_room_to_take();
-    bool take(PrefixSource& source, const std::function<bool()>& go_on);
+    bool knows(const Tokens& tokens, uint64_t hash, bool shared);
+    bool begin_taking(const Tokens& tokens, uint64_t hash);
+    bool make_room(size_t n);
+    Taken take(PrefixSource& source, const std::function<bool()>& go_on);
     void keep_taken(bool shared);
+    void end_taking();
+    void without_memory();
     void add_state(Kept& kept, SavedState state, uint64_t hash);
     StateBytes counted(std::shared_ptr<const uint8_t[]> bytes, size_t n) const;
     bool closing() const { return directory_ && !worker_; }
@@ -142,6 +165,8 @@ private:
     uint64_t tick();
     void drop(uint64_t id);
     void release_bytes(Kept& kept);
+    void let_go(StateBytes& bytes, size_t n);
+    void free_last();
 
     int64_t limit() const;
     void shrink(int64_t n_bytes = 0, const Kept* spared = nullptr);
@@ -163,7 +188,9 @@ private:
     std::vector<std::unique_ptr<Kept>> kept_;
     std::vector<Load> loads_;
     std::optional<Taking> taking_;
-    int64_t retry_us_ = 0;  // when memory may be written to files again
+    std::vector<Idle> idle_;
+    int64_t idle_bytes_ = 0;  // of used_
+    int64_t retry_us_ = 0;    // when memory may be written to files again
     uint64_t clock_ = 0;
     int64_t closing_ns_ = 0;  // when what is written while closing was used, roughly
     uint64_t last_id_ = 0;

@@ -78,6 +78,7 @@ private:
     // the store (runner_store.cpp)
     bool spill(int32_t entry, const std::function<bool()>& go_on);
     void spill_ahead();
+    void find_victims();
     int32_t spilled_length(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
                            int32_t limit) const;
     bool bring_back(const std::vector<int32_t>& tokens, const std::vector<uint64_t>& hashes,
@@ -132,6 +133,14 @@ private:
     const Model& model_;
     Backend& backend_;
     PrefixStore* store_ = nullptr;
+    uint64_t spilling_ = 0;  // id of the entry whose last spill() had no time for all of it
+    // What spill_ahead() copies, in order; found anew when the index or much of the pool changed.
+    struct {
+        std::vector<int32_t> entries;
+        size_t n_done = 0;
+        uint64_t index_changes = ~uint64_t{0};
+        int32_t n_free = 0;  // pages, then
+    } victims_;
     const oj_engine_options options_;
     PagePool pool_;
     PrefixIndex index_;

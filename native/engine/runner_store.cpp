@@ -13,6 +13,7 @@ constexpr double kSpilling = 0.2;  // of a step
 // One in so many is free, or stored elsewhere too. A prompt may store three states in one step.
 constexpr int32_t kPagesAhead = 8;
 constexpr int32_t kEntriesAhead = 4;
+constexpr int32_t kFoundAnew = 4;  // when one in so many of these pages was taken
 
 class EntrySource : public PrefixSource {
 public:
@@ -39,8 +40,14 @@ void Runner::keep_in(PrefixStore& store) {
 
 // False: it is not all in the store yet.
 bool Runner::spill(int32_t entry, const std::function<bool()>& go_on) {
-    EntrySource source(backend_, entry, index_[entry].pages);
-    return store_->put(index_.tokens_of(entry), index_[entry].shared, source, go_on);
+    const StoredPrefix& stored = index_[entry];
+    EntrySource source(backend_, entry, stored.pages);
+    // Its tokens are as long as its history: they are looked at once, not with every piece.
+    if (stored.id == spilling_ && store_->is_taking())
+        return store_->take_more(stored.shared, source, go_on);
+    if (store_->put(index_.tokens_of(entry), stored.shared, source, go_on)) return true;
+    spilling_ = stored.id;
+    return false;
 }
 
 // What will have to make room before long is copied a little in every step, so that no step waits
@@ -52,14 +59,35 @@ void Runner::spill_ahead() {
     const int64_t start = clock_();
     const double most_us =
         kSpilling * (decodes ? cost_.decode_us() : static_cast<double>(totals_.last_step_us));
-    const auto go_on = [&] { return static_cast<double>(clock_() - start) < most_us; };
-    const int32_t n_pages = std::max(1, pool_.n_total() / kPagesAhead);
-    const int32_t n_entries = std::max(1, index_.n_total() / kEntriesAhead);
-    for (int32_t entry : index_.next_victims(n_pages, n_entries)) {
+    const std::function<bool()> go_on = [&] {
+        return static_cast<double>(clock_() - start) < most_us;
+    };
+    if (!store_->free_idle(running_.empty() ? PrefixStore::to_the_end : go_on)) return;
+    find_victims();
+    for (; victims_.n_done < victims_.entries.size(); ++victims_.n_done) {
+        const int32_t entry = victims_.entries[victims_.n_done];
         if (index_[entry].spilled) continue;
         if (!spill(entry, go_on)) return;
         index_.set_spilled(entry);
         if (!go_on()) return;
+    }
+}
+
+// What would be evicted next, and what comes after it as far as half of the store goes. With more,
+// the store would drop what was copied before it is evicted: each prefix is used twice there, when
+// it is copied and when it is evicted, and the least recently used go first.
+void Runner::find_victims() {
+    const int32_t n_pages = std::max(1, pool_.n_total() / kPagesAhead);
+    const int32_t n_entries = std::max(1, index_.n_total() / kEntriesAhead);
+    const bool are_fresh = victims_.index_changes == index_.n_changes() &&
+                           pool_.n_free() + n_pages / kFoundAnew >= victims_.n_free;
+    if (are_fresh) return;
+    victims_ = {{}, 0, index_.n_changes(), pool_.n_free()};
+    int64_t n_bytes = 0;
+    for (const PrefixIndex::Victim& victim : index_.next_victims(n_pages, n_entries)) {
+        n_bytes += store_->bytes_of(victim.n_pages);
+        if (n_bytes > store_->most_bytes() / 2 && !victims_.entries.empty()) return;
+        victims_.entries.push_back(victim.entry);
     }
 }
 

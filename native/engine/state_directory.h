@@ -22,6 +22,7 @@ public:
     StateDirectory& operator=(const StateDirectory&) = delete;
 
     const StateFormat& format() const { return format_; }
+    uint64_t max_bytes() const { return max_bytes_; }
 
     // Names of the engine's own files, the least recently used first.
     std::vector<std::string> own_files() const;

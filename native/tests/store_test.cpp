@@ -97,7 +97,7 @@ void check_store_memory_is_bounded() {
 
     private:
         void watch(size_t n, uint8_t* out) const {
-            expect(store_.host_bytes() <= budget_, "within the budget");
+            expect(store_.host_bytes() + store_.idle_bytes() <= budget_, "within the budget");
             std::fill_n(out, n, uint8_t{1});
         }
         const PrefixStore& store_;
@@ -153,6 +153,68 @@ void check_taking_in_pieces() {
     store.erase(a, hash_prefixes(a));
     store.erase(b, hash_prefixes(b));
     expect(store.host_bytes() == of_a, "what was begun is not left behind, but a shared start");
+}
+
+// What leaves the pool meanwhile is known already, and nothing of what was begun is lost.
+void check_taking_goes_on() {
+    const auto once = [] { return false; };
+    PrefixStore store(kFormat, 1 << 20, nullptr, [](const std::string&) {});
+    Source source;
+    const Tokens a = text(200), b = text(300, 1000);
+    store.put(a, false, source);
+    source.n_pages = 0;
+    int n_calls = 0;
+    for (bool whole = false; !whole && n_calls < 20; ++n_calls) {
+        whole = store.is_taking() ? store.take_more(false, source, once)
+                                  : store.put(b, false, source, once);
+        expect(store.put(a, false, source), "it is kept");
+        expect(store.is_taking() == !whole, "the other one is still being taken");
+    }
+    expect(source.n_pages == 4 && n_calls == 5, "every page once, but for the common one");
+    expect(store.longest(b, hash_prefixes(b), 300) == 300, "kept");
+}
+
+// Room is made for a piece, not for all at once, and memory is freed a piece at a time.
+void check_room_in_pieces() {
+    const int64_t page = kFormat.page_bytes, state = kFormat.state_bytes;
+    const int64_t budget = 11 * page + 2 * state;
+    const auto once = [] { return false; };
+    PrefixStore store(kFormat, budget, nullptr, [](const std::string&) {});
+    Source source;
+    const Tokens a = text(200), b = text(200, 1000), c = text(600, 2000);
+    store.put(a, false, source);
+    store.put(b, false, source);
+    expect(store.host_bytes() == 7 * page + 2 * state && store.idle_bytes() == 0, "of both");
+    for (int i = 0; i < 5; ++i)
+        store.put(c, false, source, once);
+    expect(store.longest(a, hash_prefixes(a), 200) == 0, "the first one makes room");
+    expect(store.longest(b, hash_prefixes(b), 200) == 200, "the second one need not yet");
+    expect(store.host_bytes() == 9 * page + state, "what is kept, and five pages");
+    expect(store.idle_bytes() == budget - store.host_bytes(), "what is not freed yet");
+    while (!store.put(c, false, source, once)) {
+    }
+    expect(store.longest(c, hash_prefixes(c), 600) == 600 && store.n_prefixes() == 1, "for all");
+    store.erase(c, hash_prefixes(c));
+    expect(store.host_bytes() == 0 && store.idle_bytes() >= 10 * page + state, "nobody's");
+    int n_pieces = 1;
+    while (!store.free_idle(once))
+        ++n_pieces;
+    expect(store.idle_bytes() == 0 && n_pieces >= 11, "freed a piece at a time");
+}
+
+// What was begun does not cost a restored conversation its room.
+void check_restored_beside_taking() {
+    const int64_t page = kFormat.page_bytes, state = kFormat.state_bytes;
+    PrefixStore store(kFormat, 4 * page + state, nullptr, [](const std::string&) {});
+    Source source;
+    int n_left = 3;
+    const Tokens a = text(200);
+    expect(!store.put(a, false, source, [&] { return --n_left > 0; }), "three pages of it");
+    const uint64_t id = store.add(conversation(70, 1));
+    expect(store.fate_of(id) == PrefixStore::Fetch::ready, "it is kept");
+    expect(!store.is_taking() && store.host_bytes() == 2 * page + 2 * state, "and nothing else");
+    expect(store.put(a, false, source), "which begins anew");
+    expect(store.longest(a, hash_prefixes(a), 200) == 200, "and is kept too");
 }
 
 // A conversation keeps its longest states, and the start that it shares with others.
@@ -369,6 +431,9 @@ int main() {
     check_store_in_memory();
     check_store_memory_is_bounded();
     check_taking_in_pieces();
+    check_taking_goes_on();
+    check_room_in_pieces();
+    check_restored_beside_taking();
     check_states_of_a_conversation();
     check_store_with_files();
     check_store_without_room();

@@ -15,18 +15,20 @@ class CoreWaits:
     def __init__(self) -> None:
         self._threads: list[Path] = []
 
-    def seconds(self) -> float:
-        """Of all these threads together, until now; 0 where there are none."""
+    def seconds(self) -> float | None:
+        """Of all these threads together, until now. None where it is not known: the engine is in
+        another process or closed, or this is no Linux that counts it."""
         if not self._threads:
             self._threads = [task / "schedstat" for task in _TASKS.glob("*") if _is_engines(task)]
-        if not self._threads:
-            return 0.0
         try:
-            waited = sum(int(thread.read_text().split()[1]) for thread in self._threads) / 1e9
+            times = [thread.read_text().split() for thread in self._threads]
+            if not any(int(ran) for ran, *_ in times):  # a kernel that counts nothing says 0
+                return None
             with open("/proc/stat") as file:
-                return waited + int(file.readline().split()[8]) * _TICK_S
-        except (OSError, IndexError):  # the engine is closed, or no Linux as we know it
-            return 0.0
+                steal = int(file.readline().split()[8]) * _TICK_S
+            return sum(int(waited) for _, waited, *_ in times) / 1e9 + steal
+        except (OSError, ValueError, IndexError):
+            return None
 
 
 def _is_engines(task: Path) -> bool:

@@ -30,7 +30,7 @@ Messages = list[dict[str, Any]]
 class Answer:
     """Times are of time.perf_counter(). `arrivals`: when a piece of the answer came, and its
     characters. `steps`: when the engine had a token or several, if it tells. `waits`: now and
-    then, how long its threads had waited for cores by then."""
+    then, how long its threads had waited for cores by then; none where that is not known."""
 
     started: float
     ended: float = 0.0

@@ -105,8 +105,10 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(map(line, rows))
 
 
-def _short(value: float) -> str:
+def _short(value: float | None) -> str:
     """Three digits that mean something, and no exponent."""
+    if value is None:
+        return "not known"
     if abs(value) >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.2f}" if abs(value) >= 1 else f"{value:.4f}"

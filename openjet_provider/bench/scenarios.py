@@ -50,8 +50,12 @@ class Numbers:
             numbers = self._samples.setdefault(scenario, {})
             numbers.setdefault(name, (unit, []))[1].extend(samples)
 
+    def not_known(self, scenario: str, name: str, unit: str) -> None:
+        """A number that this machine does not tell, unless another round has it."""
+        self._samples.setdefault(scenario, {}).setdefault(name, (unit, []))
+
     def summary(self) -> dict[str, dict[str, Any]]:
-        """Median and spread of each number, beside all samples."""
+        """Median and spread of each number, beside all samples; None where none is known."""
         return {
             scenario: {name: _summary(*number) for name, number in numbers.items()}
             for scenario, numbers in self._samples.items()
@@ -61,9 +65,9 @@ class Numbers:
 def _summary(unit: str, samples: list[float]) -> dict[str, Any]:
     return {
         "unit": unit,
-        "median": statistics.median(samples),
-        "min": min(samples),
-        "max": max(samples),
+        "median": statistics.median(samples) if samples else None,
+        "min": min(samples, default=None),
+        "max": max(samples, default=None),
         "samples": samples,
     }
 
@@ -133,9 +137,12 @@ class Bench:
         self._pauses("", "gaps", alone.gaps(), seen.gaps(asked, last))
         ordinary, steps = alone.step_gaps(), seen.step_gaps(asked, last)
         self._pauses("engine: ", "steps", ordinary, steps)
-        if steps:
+        share = "engine: pauses with its cores free"
+        if steps and not seen.waits:
+            self.numbers.not_known("beside", share, "%")
+        elif steps:
             calm = seen.undisturbed(asked, last)
-            add("beside", "engine: pauses with its cores free", "%", 100 * len(calm) / len(steps))
+            add("beside", share, "%", 100 * len(calm) / len(steps))
             if calm:
                 name = "engine: longest of them in ordinary steps"
                 add("beside", name, "", max(calm) / statistics.median(ordinary))
@@ -301,7 +308,8 @@ class _Writer:
                 with self._changed:
                     note(self.answer, delta)
                     waits = self._cores.seconds()
-                    self.answer.waits.append((time.perf_counter(), waits))
+                    if waits is not None:
+                        self.answer.waits.append((time.perf_counter(), waits))
                     self._changed.notify_all()
         except BaseException as error:
             self._error = error

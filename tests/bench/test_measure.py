@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -58,12 +59,34 @@ def test_undisturbed_steps(answer: Answer) -> None:
 
 
 def test_waits_of_the_engines_threads() -> None:
-    """They grow; without an engine there are none."""
-    assert CoreWaits().seconds() == 0
+    """They grow; without an engine they are not known."""
+    assert CoreWaits().seconds() is None
     with Engine("openjet-tiny", backend="cpu"):
         waits = CoreWaits()
-        first = waits.seconds()
-        assert 0 < first <= waits.seconds()
+        first, second = waits.seconds(), waits.seconds()
+        assert first is not None
+        assert second is not None
+        assert 0 < first <= second
+
+
+@pytest.mark.parametrize("schedstat", [None, "0 0 0\n", "5000\n", "what\n"])
+def test_a_machine_that_does_not_tell_waits(
+    schedstat: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not had its cores free: that is not known, and the report says so."""
+    monkeypatch.setattr("openjet_provider.bench.cores._TASKS", tmp_path)
+    task = tmp_path / "1"
+    task.mkdir()
+    (task / "comm").write_text("openjet-step\n")
+    if schedstat:
+        (task / "schedstat").write_text(schedstat)
+    assert CoreWaits().seconds() is None
+    numbers = Numbers()
+    numbers.not_known("beside", "with its cores free", "%")
+    assert "not known" in table(numbers.summary()).splitlines()[1]
+    numbers.add("beside", "with its cores free", "%", 50.0)
+    numbers.not_known("beside", "with its cores free", "%")
+    assert "not known" not in table(numbers.summary())
 
 
 def test_characters_of_a_window(answer: Answer) -> None:
