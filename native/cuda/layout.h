@@ -29,6 +29,19 @@ OJ_HD int input_scale(int row, int group) {
     return group * max_step_rows + row;
 }
 
+// Steps of more rows than this multiply in another way (gemm_many.cuh), with other shares.
+constexpr int few_rows = 3 * column_rows;
+
+// Column groups that products of many rows are compiled for.
+OJ_HD int many_groups(int n_rows) {
+    return n_rows <= 4 * column_rows ? 4 : max_step_rows / column_rows;
+}
+
+// Codes of a K segment, in the order above but for many_groups() only, in shared memory.
+OJ_HD int stage_bytes_of(int n_rows) {
+    return n_rows <= few_rows ? 0 : many_groups(n_rows) * column_rows * k_segment;
+}
+
 constexpr int high_byte_on = super_group / 32, row_sum_bytes = 2 * high_byte_on;
 
 // Where the low byte of the sum of a row's 32 columns is: [column / 256][row][byte][column % 256 /

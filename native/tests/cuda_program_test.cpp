@@ -244,7 +244,11 @@ void test_shares(const Case& c) {
         const Shares shares = share_products(products, blocks);
         expect_right(check_shares(products, shares, blocks),
                      "shares of " + std::to_string(blocks) + " blocks");
+        const Shares passes = share_passes(products, blocks);
+        expect_right(check_passes(products, passes, blocks),
+                     "passes of " + std::to_string(blocks) + " blocks");
         const size_t bytes = shares.bundles.size() * sizeof(Bundle) + 4 * shares.first.size() +
+                             passes.bundles.size() * sizeof(Bundle) + 4 * passes.first.size() +
                              c.program.phases.size() * sizeof(Phase);
         if (bytes > most) most = bytes;
     }
