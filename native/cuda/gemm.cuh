@@ -70,11 +70,11 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
     BlockInput<type, groups> in;
     const int8_t* here = input.codes256 + x.codes(first / chunk_columns, 0);
     OJ_UNROLL_ALL
-    for (int c = 0; c < in.ahead; ++c)
+    for (int c = 0; c < block_steps / 2; ++c)
         load_chunk(here + c * x.chunk_stride, c, in);
     int index = first / super_group;
     const int first_index = index, end = last / super_group;
-    if constexpr (in.block_ahead) load_scales<type>(input, x, index, 0, in.scales);
+    load_scales<type>(input, x, index, in.scales);
     while (index < end) {
         const int most = tiles == 2 ? 1 : blocks_of_piece(usual_piece / 2, 2, ring.bytes);
         const int blocks = end - index < most ? end - index : most;
@@ -82,11 +82,9 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
         OJ_UNROLL(1)
         for (int left = blocks; left > 0; --left) {
             const int next = index + 1 < end ? index + 1 : index;
-            const int8_t* next_here = here + (next - index) * block_stride;
-            add_block256<type, groups, tiles>(block, input, x, {index, next, 0, here, next_here}, in,
-                                              acc);
+            here += (next - index) * block_stride;
+            add_block256<type, groups, tiles>(block, input, x, next, here, in, acc);
             block += bytes;
-            here = next_here;
             ++index;
             if (index % segment_blocks == 0 || index >= end)
                 put_segment<groups, tiles>(x, target, index - first_index <= segment_blocks, acc);
@@ -103,9 +101,8 @@ OJ_DEVICE void multiply_unit_many(const Input& from, const InputLane& x, int fir
     constexpr int segment_blocks = k_segment / super_group;
     const Input input = from;
     float acc[groups][4] = {};
-    ManyInput codes = {x.staged + x.lane * 16, groups * x.group_stride};
-    if (x.staged == nullptr)
-        codes = {input.codes256 + x.codes(first / chunk_columns, 0), x.chunk_stride};
+    ManyInput codes = {input.codes256 + x.codes(first / chunk_columns, 0), x.chunk_stride};
+    if (x.staged != nullptr) codes = {x.staged + x.lane * 16, groups * x.group_stride};
     int index = first / super_group;
     const int first_index = index, end = last / super_group;
     OJ_UNROLL(1)
@@ -116,7 +113,7 @@ OJ_DEVICE void multiply_unit_many(const Input& from, const InputLane& x, int fir
         OJ_UNROLL(1)
         for (int left = blocks; left > 0; --left) {
             BlockScales<groups> scales;
-            load_scales<type>(input, x, index, 0, scales);
+            load_scales<type>(input, x, index, scales);
             add_block_many<type, groups>(block, codes, scales, x, acc);
             block += bytes;
             codes.codes += block_steps / 2 * codes.chunk_stride;
@@ -131,7 +128,7 @@ OJ_DEVICE void multiply_unit_many(const Input& from, const InputLane& x, int fir
 template <BlockType type, int groups, int tiles = 1>
 OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first, int last,
                                Ring& ring, const UnitTarget& target) {
-    if constexpr (tile_format(type).group == super_group && groups > 3) {
+    if constexpr (tile_format(type).group == super_group && groups > 2) {
         multiply_unit_many<type, groups>(input, x, first, last, ring, target);
     } else if constexpr (tile_format(type).group == super_group) {
         multiply_unit256<type, groups, tiles>(input, x, first, last, ring, target);
