@@ -107,21 +107,15 @@ OJ_DEVICE void multiply_unit_many(const Input& from, const InputLane& x, int fir
     const int first_index = index, end = last / super_group;
     OJ_UNROLL(1)
     while (index < end) {
-        const int most = blocks_of_piece(bytes, 2, ring.bytes);
-        const int blocks = end - index < most ? end - index : most;
-        const uint8_t* block = take_piece(ring, blocks * bytes);
-        OJ_UNROLL(1)
-        for (int left = blocks; left > 0; --left) {
-            BlockScales<groups> scales;
-            load_scales<type>(input, x, index, scales);
-            add_block_many<type, groups>(block, codes, scales, x, acc);
-            block += bytes;
-            codes.codes += block_steps / 2 * codes.chunk_stride;
-            ++index;
-            if (index % segment_blocks == 0 || index >= end)
-                put_segment<groups, 1>(x, target, index - first_index <= segment_blocks, acc);
-        }
-        release<2 * bytes>(ring, blocks * bytes);
+        BlockScales<groups> scales;
+        load_scales<type>(input, x, index, scales);
+        const uint8_t* block = take_piece(ring, bytes);
+        add_block_many<type, groups>(block, codes, scales, x, acc);
+        release<bytes>(ring, bytes);
+        codes.codes += block_steps / 2 * codes.chunk_stride;
+        ++index;
+        if (index % segment_blocks == 0 || index >= end)
+            put_segment<groups, 1>(x, target, index - first_index <= segment_blocks, acc);
     }
 }
 

@@ -128,12 +128,13 @@ struct alignas(8) ProductRun {
     int32_t n_rows;
 };
 
-// A warp's tile of a pass, or nothing.
+// A warp's tile of a pass, or nothing; copied a block at a time.
 OJ_HD Bundle warp_part(Bundle pass, int warp) {
     const bool has = warp < pass.tiles;
     pass.from += static_cast<int64_t>(warp) * pass.tile_bytes;
     pass.tile += warp;
     pass.tiles = has ? 1 : 0;
+    pass.piece_blocks = 1;
     if (!has) pass.bytes = 0;
     return pass;
 }

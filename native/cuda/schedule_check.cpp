@@ -697,8 +697,9 @@ std::string check_passes(const std::vector<const Phase*>& products, const Shares
             std::string found;
             if (pass.tiles < 1 || pass.tiles > block_warps) found = "has too many tiles or none";
             for (int w = 0; found.empty() && w < block_warps; ++w) {
-                const Bundle part = warp_part(pass, w);
+                Bundle part = warp_part(pass, w);
                 if (part.tiles == 0) break;
+                part.piece_blocks = pass.piece_blocks;
                 found = check.take(static_cast<int>(block) * block_warps + w, part);
             }
             return found.empty() ? passes.take(block, pass) : found;
