@@ -70,11 +70,11 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
     BlockInput<type, groups> in;
     const int8_t* here = input.codes256 + x.codes(first / chunk_columns, 0);
     OJ_UNROLL_ALL
-    for (int c = 0; c < block_steps / 2; ++c)
+    for (int c = 0; c < in.ahead; ++c)
         load_chunk(here + c * x.chunk_stride, c, in);
     int index = first / super_group;
     const int first_index = index, end = last / super_group;
-    load_scales<type>(input, x, index, in.scales);
+    if constexpr (in.block_ahead) load_scales<type>(input, x, index, 0, in.scales);
     while (index < end) {
         const int most = tiles == 2 ? 1 : blocks_of_piece(usual_piece / 2, 2, ring.bytes);
         const int blocks = end - index < most ? end - index : most;
@@ -82,9 +82,11 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
         OJ_UNROLL(1)
         for (int left = blocks; left > 0; --left) {
             const int next = index + 1 < end ? index + 1 : index;
-            here += (next - index) * block_stride;
-            add_block256<type, groups, tiles>(block, input, x, next, here, in, acc);
+            const int8_t* next_here = here + (next - index) * block_stride;
+            add_block256<type, groups, tiles>(block, input, x, {index, next, 0, here, next_here}, in,
+                                              acc);
             block += bytes;
+            here = next_here;
             ++index;
             if (index % segment_blocks == 0 || index >= end)
                 put_segment<groups, tiles>(x, target, index - first_index <= segment_blocks, acc);
@@ -101,18 +103,19 @@ OJ_DEVICE void multiply_unit_many(const Input& from, const InputLane& x, int fir
     constexpr int segment_blocks = k_segment / super_group;
     const Input input = from;
     float acc[groups][4] = {};
-    ManyInput codes = {input.codes256 + x.codes(first / chunk_columns, 0), x.chunk_stride};
-    if (x.staged != nullptr) codes = {x.staged + x.lane * 16, groups * x.group_stride};
+    ManyInput from_lane = {input.codes256 + x.codes(first / chunk_columns, 0), x.chunk_stride};
+    if (x.staged != nullptr) from_lane = {x.staged + x.lane * 16, groups * x.group_stride};
+    Words4 codes[groups];
+    load_chunk<groups>(from_lane.codes, codes);
     int index = first / super_group;
     const int first_index = index, end = last / super_group;
     OJ_UNROLL(1)
     while (index < end) {
         BlockScales<groups> scales;
-        load_scales<type>(input, x, index, scales);
+        load_scales<type>(input, x, index, 0, scales);
         const uint8_t* block = take_piece(ring, bytes);
-        add_block_many<type, groups>(block, codes, scales, x, acc);
+        add_block_many<type, groups>(block, from_lane, index + 1 == end, scales, x, codes, acc);
         release<bytes>(ring, bytes);
-        codes.codes += block_steps / 2 * codes.chunk_stride;
         ++index;
         if (index % segment_blocks == 0 || index >= end)
             put_segment<groups, 1>(x, target, index - first_index <= segment_blocks, acc);
@@ -122,7 +125,7 @@ OJ_DEVICE void multiply_unit_many(const Input& from, const InputLane& x, int fir
 template <BlockType type, int groups, int tiles = 1>
 OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first, int last,
                                Ring& ring, const UnitTarget& target) {
-    if constexpr (tile_format(type).group == super_group && groups > 2) {
+    if constexpr (tile_format(type).group == super_group && groups > 3) {
         multiply_unit_many<type, groups>(input, x, first, last, ring, target);
     } else if constexpr (tile_format(type).group == super_group) {
         multiply_unit256<type, groups, tiles>(input, x, first, last, ring, target);
@@ -151,9 +154,12 @@ OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, 
     }
     if (x.n_rows <= 2 * column_rows)
         return multiply_packed<type, 2>(input, x, first, last, ring, target);
-    if constexpr (is_common(type)) {
+    if constexpr (tile_format(type).group == super_group) {
+        static_assert(few_rows == 3 * column_rows);
         if (x.n_rows <= 3 * column_rows)
             return multiply_packed<type, 3>(input, x, first, last, ring, target);
+    }
+    if constexpr (is_common(type)) {
         if (x.n_rows <= 4 * column_rows)
             return multiply_packed<type, 4>(input, x, first, last, ring, target);
     }

@@ -135,12 +135,16 @@ struct BlockScales {
     uint32_t sums[groups];  // a lane's as the B operand of m16n8k16; of types with minima
 };
 
-// Input of a block of 256 columns for `groups` column groups: a lane's registers, loaded a block
-// before they are multiplied, because L1 may not have it.
+// Input of a block of 256 columns for `groups` column groups: a lane's registers. Codes are loaded
+// some chunks before they are multiplied, because L1 may not have them: as many as there are
+// registers for. Scales and sums are loaded a block ahead for up to two groups, and at a block's
+// begin for three.
 template <BlockType type, int groups>
 struct BlockInput {
-    static_assert(groups * column_rows <= few_rows);
-    Words4 codes[block_steps / 2][groups];  // [chunk]
+    static_assert(groups <= 3);
+    static constexpr bool block_ahead = groups <= 2;
+    static constexpr int ahead = block_ahead ? block_steps / 2 : ahead_for_three;
+    Words4 codes[ahead][groups];
     BlockScales<groups> scales;
 };
 
@@ -149,14 +153,16 @@ template <BlockType type, int groups>
 OJ_DEVICE void load_chunk(const int8_t* from, int c, BlockInput<type, groups>& in) {
     OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j)
-        in.codes[c][j] = load16_global(from + j * InputLane::group_stride);
+        in.codes[c % in.ahead][j] = load16_global(from + j * InputLane::group_stride);
 }
 
 template <BlockType type, int groups>
-OJ_DEVICE void load_scales(const Input& input, const InputLane& x, int index,
+OJ_DEVICE void load_scales(const Input& input, const InputLane& x, int index, int first_group,
                            BlockScales<groups>& to) {
-    const float* scales = input.scales256 + input_scale(x.result_row(0, 0), index);
-    const int8_t* sums = input.sums32 + input_sum32(x.g, index * super_group) + 4 * x.t;
+    const int row = x.result_row(first_group, 0);
+    const float* scales = input.scales256 + input_scale(row, index);
+    const int8_t* sums =
+        input.sums32 + input_sum32(first_group * column_rows + x.g, index * super_group) + 4 * x.t;
     OJ_UNROLL_ALL
     for (int j = 0; j < groups; ++j) {
         to.scales[j] = load8_global(scales + j * column_rows);
@@ -191,6 +197,13 @@ OJ_DEVICE void load_scales(const uint8_t* block, const HeaderRow rows[2], const 
             scales[i / 2][i % 2] = byte_of<true>(word, i);
     }
 }
+
+// Where a block's input is: of block `index` of a row, from column group first_group on.
+struct InputAt {
+    int index, next_index, first_group;
+    const int8_t* codes;  // a lane's
+    const int8_t* then;   // of what is multiplied next
+};
 
 // Adds a chunk of one tile to a block's integer sums [step][group].
 template <BlockType type, int groups>
@@ -273,17 +286,18 @@ OJ_DEVICE void add_sums(const uint8_t* block, const HeaderRow rows[2], const Inp
     }
 }
 
-// Adds 256 columns of a super-group type to the chains of few column groups, acc[tile][group]; the
-// tiles' blocks follow each other. `in` holds their input, and after that the next block's, whose
-// codes are at `next_codes`.
+// Adds 256 columns of a super-group type to the chains of some column groups, acc[tile][group]; the
+// tiles' blocks follow each other. `in` holds the first of their codes, and after that the first of
+// what is multiplied next.
 template <BlockType type, int groups, int tiles>
 OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const InputLane& x,
-                            int next_index, const int8_t* next_codes,
-                            BlockInput<type, groups>& in, float (*acc)[4]) {
+                            const InputAt& at, BlockInput<type, groups>& in, float (*acc)[4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     static_assert(largest_code(f) * largest_activation * super_group * largest_scale(f) <
                   1ll << 31);
+    constexpr int ahead = in.ahead;
+    if constexpr (!in.block_ahead) load_scales<type>(input, x, at.index, at.first_group, in.scales);
     int32_t sum[tiles][2][groups][4] = {};
     HeaderRow rows[tiles][2];
     if constexpr (f.has_mins) {
@@ -298,8 +312,11 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
         OJ_UNROLL_ALL
         for (int tile = 0; tile < tiles; ++tile)
             add_chunk<type, groups>(block + tile * block_bytes(f, n), rows[tile], x, c,
-                                    in.codes[c], sum[tile]);
-        load_chunk(next_codes + c * x.chunk_stride, c, in);
+                                    in.codes[c % ahead], sum[tile]);
+        const int next = c + ahead;
+        load_chunk(next < n / 2 ? at.codes + next * x.chunk_stride
+                                : at.then + (next - n / 2) * x.chunk_stride,
+                   c, in);
     }
     OJ_UNROLL_ALL
     for (int tile = 0; tile < tiles; ++tile) {
@@ -311,7 +328,8 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
         add_sums<type, groups>(block + tile * block_bytes(f, n), rows[tile], x, in.scales,
                                sum[tile][0], acc + tile * groups);
     }
-    load_scales<type>(input, x, next_index, in.scales);
+    if constexpr (in.block_ahead)
+        load_scales<type>(input, x, at.next_index, at.first_group, in.scales);
 }
 
 // Adds n times 32 columns of a small-group type, of which the row's `first` is the first.

@@ -74,11 +74,13 @@ OJ_DEVICE void load_chunk(const int8_t* codes, Words4 to[groups]) {
 }
 
 // Adds 256 columns of a super-group type to the chains of all column groups. `codes` holds the
-// input's first chunk, and after that the chunk that follows the block in memory.
+// input's first chunk, and after that the chunk behind the block, unless `is_last`: each is loaded
+// where the one before it was used. The loop over chunks is not unrolled, which would take registers
+// for the loads of several.
 template <BlockType type, int groups>
-OJ_DEVICE void add_block_many(const uint8_t* block, const ManyInput& input,
+OJ_DEVICE void add_block_many(const uint8_t* block, ManyInput& input, bool is_last,
                               const BlockScales<groups>& scales, const InputLane& x,
-                              float acc[groups][4]) {
+                              Words4 codes[groups], float acc[groups][4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     int32_t low[groups][4] = {}, high[groups][4] = {};
@@ -88,12 +90,11 @@ OJ_DEVICE void add_block_many(const uint8_t* block, const ManyInput& input,
         for (int r = 0; r < 2; ++r)
             rows[r] = load_header(block + sides_at(f, n) + (2 * x.g + r) * sizeof(Header), x.t);
     }
-    OJ_UNROLL_ALL
+    OJ_UNROLL(1)
     for (int c = 0; c < n / 2; ++c) {
         uint32_t a[2][4];
         int32_t sub_scales[2][4];
-        Words4 codes[groups];
-        load_chunk<groups>(input.codes + c * input.chunk_stride, codes);
+        if (!is_last || c + 1 < n / 2) input.codes += input.chunk_stride;
         load_codes<type, true>(block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f),
                                x.lane, a);
         load_scales<type>(block, rows, x, c, sub_scales);
@@ -107,6 +108,7 @@ OJ_DEVICE void add_block_many(const uint8_t* block, const ManyInput& input,
                 const uint32_t b[2] = {s == 0 ? q.x : q.z, s == 0 ? q.y : q.w};
                 add_product_k32<false>(low[j], scaled.low, b);
                 add_product_k32<f.offset != 0>(high[j], scaled.high, b);
+                if (s == 1) codes[j] = load16(input.codes + j * InputLane::group_stride);
             }
         }
     }

@@ -30,12 +30,11 @@ OJ_HD int input_scale(int row, int group) {
 }
 
 // Steps of more rows than this multiply in another way (gemm_many.cuh), with other shares.
-constexpr int few_rows = 2 * column_rows;
+constexpr int few_rows = 3 * column_rows;
 
 // Column groups that products of many rows are compiled for.
 OJ_HD int many_groups(int n_rows) {
-    const int groups = (n_rows + column_rows - 1) / column_rows;
-    return groups <= 4 ? groups : max_step_rows / column_rows;
+    return n_rows <= 4 * column_rows ? 4 : max_step_rows / column_rows;
 }
 
 // Codes of a K segment, in the order above but for many_groups() only, in shared memory.

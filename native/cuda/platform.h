@@ -48,12 +48,13 @@ constexpr int most_block_shared = 99 << 10;
 constexpr int most_block_shared = 227 << 10;
 #endif
 
-// Column groups that are multiplied with two tiles at once, at most: for sm_120 ptxas (13.0) needs
-// more registers, and spills what is more than this.
+// Column groups that are multiplied with two tiles at once, at most, and chunks of codes that are
+// loaded ahead for three groups: for sm_120 ptxas (13.0) needs more registers, and spills what is
+// more than this.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-constexpr int most_pair_groups = 1;
+constexpr int most_pair_groups = 1, ahead_for_three = 2;
 #else
-constexpr int most_pair_groups = 2;
+constexpr int most_pair_groups = 2, ahead_for_three = 4;
 #endif
 
 struct alignas(16) Words4 {
