@@ -64,7 +64,6 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
     constexpr int bytes = tiles * block_bytes(tile_format(type), block_steps);
     constexpr int usual_piece = 2 * block_bytes(tile_format(type), block_steps);
     constexpr int block_stride = block_steps / 2 * InputLane::chunk_stride;
-    constexpr int segment_blocks = k_segment / super_group;
     const Input input = from;  // its pointers, as far as they are used, in registers
     float acc[tiles * groups][4] = {};
     BlockInput<type, groups> in;
@@ -95,26 +94,36 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
     }
 }
 
+// Where a lane's input of columns from `first` on is.
+template <int groups>
+OJ_DEVICE ManyInput many_input(const Input& input, const InputLane& x, int first) {
+    const int row = x.result_row(0, 0), sum = input_sum32(x.g, 0) + 4 * x.t;
+    if (x.staged == nullptr) {
+        return {input.codes256 + x.codes(first / chunk_columns, 0), x.chunk_stride,
+                input.scales256 + input_scale(row, first / super_group),
+                input.sums32 + input_sum32(0, first) + sum};
+    }
+    const int8_t* scales = x.staged + staged_codes_bytes(x.n_rows);
+    return {x.staged + x.lane * 16, groups * x.group_stride,
+            reinterpret_cast<const float*>(scales) + row, scales + staged_scales_bytes + sum};
+}
+
 // The same of one tile and many rows.
 template <BlockType type, int groups>
 OJ_DEVICE void multiply_unit_many(const Input& from, const InputLane& x, int first, int last,
                                   Ring& ring, const UnitTarget& target) {
     constexpr int bytes = block_bytes(tile_format(type), block_steps);
-    constexpr int segment_blocks = k_segment / super_group;
     const Input input = from;
     float acc[groups][4] = {};
-    ManyInput from_lane = {input.codes256 + x.codes(first / chunk_columns, 0), x.chunk_stride};
-    if (x.staged != nullptr) from_lane = {x.staged + x.lane * 16, groups * x.group_stride};
+    ManyInput from_lane = many_input<groups>(input, x, first);
     Words4 codes[groups];
     load_chunk<groups>(from_lane.codes, codes);
     int index = first / super_group;
     const int first_index = index, end = last / super_group;
     OJ_UNROLL(1)
     while (index < end) {
-        BlockScales<groups> scales;
-        load_scales<type>(input, x, index, 0, scales);
         const uint8_t* block = take_piece(ring, bytes);
-        add_block_many<type, groups>(block, from_lane, index + 1 == end, scales, x, codes, acc);
+        add_block_many<type, groups>(block, from_lane, index + 1 == end, x, codes, acc);
         release<bytes>(ring, bytes);
         ++index;
         if (index % segment_blocks == 0 || index >= end)
@@ -272,16 +281,17 @@ OJ_DEVICE void multiply_bundle(const Context& c, const Phase& p, const Bundle& b
 // What a block has in shared memory of the input of many rows.
 struct StagedInput {
     int segment;
-    const int8_t* codes;  // or null: they are read where they are
+    const int8_t* codes;  // and what follows them; or null: it is read where it is
 };
 
 // Before a pass, by the whole block: codes of its segment's columns, if there is room for them.
 // Other types than the common ones read them where they are.
 OJ_DEVICE void stage_segment(const Input& input, const Schedule& schedule, const Matrix& m,
                              int segment, int n_rows, StagedInput& staged) {
-    const int first = segment * k_segment, n_chunks = (last_column(m, segment) - first) / chunk_columns;
+    const int first = segment * k_segment, columns = last_column(m, segment) - first;
     const int stride = many_groups(n_rows) * InputLane::group_stride;
-    if (!is_common(static_cast<BlockType>(m.type)) || n_chunks * stride > schedule.stage_bytes) {
+    if (!is_common(static_cast<BlockType>(m.type)) || columns > k_segment ||
+        schedule.stage_bytes == 0) {
         staged.codes = nullptr;
         return;
     }
@@ -295,9 +305,16 @@ OJ_DEVICE void stage_segment(const Input& input, const Schedule& schedule, const
     const int8_t* from = in_global(input.codes256) + input_code(0, first) + at;
     if (at < (n_rows + column_rows - 1) / column_rows * InputLane::group_stride) {
         OJ_UNROLL(4)
-        for (int chunk = 0; chunk < n_chunks; ++chunk)
+        for (int chunk = 0; chunk < columns / chunk_columns; ++chunk)
             copy_async_kept(to + at + chunk * stride, from + chunk * InputLane::chunk_stride);
     }
+    const int block = first / super_group, n_blocks = columns / super_group;
+    auto* scales = to + staged_codes_bytes(n_rows);
+    if (at < n_blocks * staged_scales_bytes / segment_blocks)
+        copy_async_kept(scales + at, in_global(input.scales256) + input_scale(at / 4, block));
+    for (int i = at; i < n_blocks * staged_sums_bytes / segment_blocks; i += block_threads * 16)
+        copy_async_kept(scales + staged_scales_bytes + i,
+                        in_global(input.sums32) + input_sum32(0, first) + i);
     copy_commit();
     copy_wait<0>();
     block_sync();

@@ -60,11 +60,23 @@ OJ_DEVICE void add_product_k32(int32_t d[4], const uint32_t a[4], const uint32_t
     }
 }
 
-// A lane's codes of input: of the columns that follow, in device or shared memory.
+// A lane's input of the columns that follow, in device or shared memory.
 struct ManyInput {
     const int8_t* codes;
     int chunk_stride;  // from a chunk's codes to the next one's
+    const float* scales;
+    const int8_t* sums;
 };
+
+template <BlockType type, int groups>
+OJ_DEVICE void load_scales(const ManyInput& input, BlockScales<groups>& to) {
+    OJ_UNROLL_ALL
+    for (int j = 0; j < groups; ++j) {
+        to.scales[j] = load8(input.scales + j * column_rows);
+        if constexpr (tile_format(type).has_mins)
+            to.sums[j] = load4(input.sums + j * column_rows * row_sum_bytes);
+    }
+}
 
 template <int groups>
 OJ_DEVICE void load_chunk(const int8_t* codes, Words4 to[groups]) {
@@ -79,8 +91,8 @@ OJ_DEVICE void load_chunk(const int8_t* codes, Words4 to[groups]) {
 // for the loads of several.
 template <BlockType type, int groups>
 OJ_DEVICE void add_block_many(const uint8_t* block, ManyInput& input, bool is_last,
-                              const BlockScales<groups>& scales, const InputLane& x,
-                              Words4 codes[groups], float acc[groups][4]) {
+                              const InputLane& x, Words4 codes[groups],
+                              float acc[groups][4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     int32_t low[groups][4] = {}, high[groups][4] = {};
@@ -118,6 +130,10 @@ OJ_DEVICE void add_block_many(const uint8_t* block, ManyInput& input, bool is_la
         for (int i = 0; i < 4; ++i)
             low[j][i] = low[j][i] * low_weight(f) + high[j][i] * 256;
     }
+    BlockScales<groups> scales;
+    load_scales<type, groups>(input, scales);
+    input.scales += max_step_rows;
+    input.sums += max_step_rows * row_sum_bytes;
     add_sums<type, groups>(block, rows, x, scales, low, acc);
 }
 
