@@ -185,7 +185,7 @@ OJ_DEVICE void prepare_head(const Context& c, const Phase& p, const StepView& vi
 OJ_PHASE void phase_attn_prepare(const Context& c, const Grid& grid, const Phase& p) {
     const StepView& view = view_of(c, p);
     int n_queries = p.kv_only ? 0 : c.dims.n_heads, heads = prepare_heads(c.dims, p.kv_only != 0);
-    float* x = reinterpret_cast<float*>(phase_memory()) + warp_index() * max_head_dim;
+    float* x = reinterpret_cast<float*>(shared_memory()) + warp_index() * max_head_dim;
     OJ_UNROLL(1)
     for (int item = first_item_of_warp(grid); item < view.n_rows * heads; item += warps_of(grid)) {
         int r = quotient(item, heads);

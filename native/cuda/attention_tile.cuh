@@ -78,9 +78,9 @@ struct alignas(16) SplitShared {
     SplitItem items[warp_lanes];  // of the block, in turn
 };
 static_assert(sizeof(SplitShared) <= phase_shared_bytes);
-// The phase's memory (Grid.shared): constant addresses.
+// The phase's memory, which begins the block's (Grid.shared): constant addresses.
 OJ_DEVICE SplitShared& split_shared() {
-    return *reinterpret_cast<SplitShared*>(phase_memory());
+    return *reinterpret_cast<SplitShared*>(shared_memory());
 }
 
 // A thread for each query and group of dimensions.

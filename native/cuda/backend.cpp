@@ -7,7 +7,6 @@
 #include <fstream>
 #include <string>
 
-#include "cuda/layout.h"
 #include "cuda/shares.h"
 #include "engine/draft_head.h"
 #include "engine/plan_check.h"
@@ -57,18 +56,7 @@ int choose_blocks(int resident, int asked) {
 StepLaunch choose_launch(Device& device, const Tuning& tuning) {
     int ring_bytes = choose_ring(device.info(), tuning.ring_kb);
     return {tuning.mode, choose_blocks(device.resident_blocks(ring_bytes), tuning.blocks),
-            ring_bytes, 0};
-}
-
-// Steps of many rows keep a K segment of their input where weights would be, if the device has room
-// for both.
-StepLaunch with_stage(StepLaunch launch, const DeviceInfo& info, int n_rows) {
-    const int stage = stage_bytes_of(n_rows);
-    const int room = info.largest_ring - std::max(stage - phase_shared_bytes, 0);
-    if (stage == 0 || room < info.smallest_ring) return launch;
-    launch.stage_bytes = stage;
-    launch.ring_bytes = std::min(launch.ring_bytes, room);
-    return launch;
+            ring_bytes};
 }
 
 int number_from_environment(const char* name) {
@@ -120,7 +108,6 @@ CudaBackend::CudaBackend(const Model& model, const oj_backend_options& options,
       options_(checked(model, options)),
       tuning_(tuning),
       device_(open_device(options.device)),
-      info_(device_->info()),
       launch_(choose_launch(*device_, tuning)),
       draft_ids_(draft_head_ids(model.vocab, options)),
       dims_(dims_of(model, options.mtp != 0)),
@@ -164,13 +151,6 @@ CudaBackend::CudaBackend(const Model& model, const oj_backend_options& options,
     first_bundles_ = {device, static_cast<int64_t>(shares.first.size()), "schedule"};
     upload(first_bundles_.data(), shares.first.data(),
            static_cast<int64_t>(shares.first.size() * sizeof(int32_t)));
-    const Shares passes = share_passes(products_of(program_), launch_.n_blocks);
-    passes_ = {device, static_cast<int64_t>(passes.bundles.size()), "schedule"};
-    upload(passes_.data(), passes.bundles.data(),
-           static_cast<int64_t>(passes.bundles.size() * sizeof(Bundle)));
-    first_passes_ = {device, static_cast<int64_t>(passes.first.size()), "schedule"};
-    upload(first_passes_.data(), passes.first.data(),
-           static_cast<int64_t>(passes.first.size() * sizeof(int32_t)));
     std::vector<double> frequencies;
     const Hparams& h = model.hparams;
     for (int d = 0; d < h.rope_dim / 2; ++d)
@@ -185,7 +165,7 @@ CudaBackend::CudaBackend(const Model& model, const oj_backend_options& options,
     device.wait();
 }
 
-StepHeader CudaBackend::header(const StepLaunch& launch) const {
+StepHeader CudaBackend::header() const {
     StepHeader header = {};
     Context& c = header.context;
     c.dims = dims_;
@@ -203,14 +183,11 @@ StepHeader CudaBackend::header(const StepLaunch& launch) const {
     header.schedule.phases = phases_.data();
     header.schedule.bundles = bundles_.data();
     header.schedule.first_bundles = first_bundles_.data();
-    header.schedule.passes = passes_.data();
-    header.schedule.first_passes = first_passes_.data();
-    header.schedule.stage_bytes = launch.stage_bytes;
     header.schedule.n_products = program_.n_products;
     header.schedule.only = -1;
     header.stamps = stamps_.data();
     header.stress = tuning_.stress;
-    header.ring_bytes = launch.ring_bytes;
+    header.ring_bytes = launch_.ring_bytes;
     header.relaxed_polls = tuning_.relaxed_polls ? 1 : 0;
     header.barrier.fault = tuning_.fault > 0 && n_steps_ == tuning_.fault;
     return header;
@@ -253,12 +230,11 @@ void CudaBackend::run(const oj_plan& plan, oj_seq_result* results) {
     if (!tuning_.times.empty() && stamps_.size() <= pack_.n_entries())
         stamps_ = {*device_, 2 * pack_.n_entries() + 1, "time stamps"};
     reserve_upload(pack_.bytes());
-    const StepLaunch launch = with_stage(launch_, info_, plan.n_rows);
-    pack_.write(header(launch), upload_host_.data(), upload_.data());
+    pack_.write(header(), upload_host_.data(), upload_.data());
     auto* header = reinterpret_cast<StepHeader*>(upload_.data());
     int64_t result_bytes = plan.n_seqs * static_cast<int64_t>(sizeof(oj_seq_result));
     device_->copy(upload_.data(), upload_host_.data(), pack_.bytes());
-    device_->run_step(header, pack_.n_entries(), launch);
+    device_->run_step(header, pack_.n_entries(), launch_);
     auto* barrier = reinterpret_cast<GridBarrier*>(bounce_.data());
     uint8_t* bounced = bounce_.data() + sizeof(GridBarrier);
     device_->copy(barrier, &header->barrier, sizeof(GridBarrier));

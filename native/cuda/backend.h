@@ -43,7 +43,7 @@ public:
     void read(int which, int index, float* out) override;
 
 private:
-    StepHeader header(const StepLaunch& launch) const;
+    StepHeader header() const;
     void reserve_kept();
     void reserve_upload(int64_t bytes);
     void run(const oj_plan& plan, oj_seq_result* results);
@@ -59,8 +59,7 @@ private:
     const oj_backend_options options_;
     const Tuning tuning_;
     const std::unique_ptr<Device> device_;
-    const DeviceInfo info_;
-    const StepLaunch launch_;  // of few rows
+    const StepLaunch launch_;
     const std::vector<int32_t> draft_ids_;
     const Dims dims_;
     const int n_partials_;
@@ -73,8 +72,6 @@ private:
     DeviceBuffer<Phase> phases_;
     DeviceBuffer<Bundle> bundles_;
     DeviceBuffer<int32_t> first_bundles_;
-    DeviceBuffer<Bundle> passes_;
-    DeviceBuffer<int32_t> first_passes_;
     DeviceBuffer<double> frequencies_;
     DeviceBuffer<int32_t> draft_ids_memory_;
     // On first use: logits of every row, of every draft.

@@ -35,7 +35,7 @@ enum class StepMode {
 struct StepLaunch {
     StepMode mode;
     int n_blocks;
-    int ring_bytes, stage_bytes;  // as in the header
+    int ring_bytes;  // as in the header
 };
 
 class Device {
@@ -58,6 +58,7 @@ public:
     // Blocks of the step kernel that are on the device all at once.
     virtual int resident_blocks(int ring_bytes) = 0;
     // Runs the step that `header` (device memory) describes; `n_entries` is its sequence's length.
+    // Every step of a device has the same launch.
     virtual void run_step(StepHeader* header, int n_entries, const StepLaunch& launch) = 0;
     // Until everything is done.
     virtual void wait() = 0;

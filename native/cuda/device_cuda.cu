@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <utility>
 
 #include "cuda/device.h"
 #include "cuda/repack.cuh"
@@ -139,7 +139,7 @@ public:
         use();
         int per_multiprocessor = 0;
         OJ_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-            &per_multiprocessor, oj_step, block_threads, static_cast<size_t>(ring_at + ring_bytes)));
+            &per_multiprocessor, oj_step, block_threads, shared_bytes(ring_bytes)));
         return per_multiprocessor * properties_.multiProcessorCount;
     }
 
@@ -152,7 +152,7 @@ public:
         void* arguments[] = {&header};
         OJ_CUDA(cudaLaunchCooperativeKernel(
             reinterpret_cast<const void*>(oj_step), dim3(static_cast<unsigned>(launch.n_blocks)),
-            dim3(block_threads), arguments, shared_bytes(launch), stream_));
+            dim3(block_threads), arguments, shared_bytes(launch.ring_bytes), stream_));
     }
 
     void wait() override {
@@ -165,9 +165,7 @@ private:
     void use() { OJ_CUDA(cudaSetDevice(index_)); }
 
     int most_shared_bytes() const { return static_cast<int>(properties_.sharedMemPerBlockOptin); }
-    static size_t shared_bytes(const StepLaunch& launch) {
-        return static_cast<size_t>(ring_behind(launch.stage_bytes) + launch.ring_bytes);
-    }
+    static size_t shared_bytes(int ring_bytes) { return static_cast<size_t>(ring_at + ring_bytes); }
 
     // What is not taken as shared memory stays the L1 cache's: the driver chooses it by the launch.
     void prepare_kernels() {
@@ -187,10 +185,9 @@ private:
         }
     }
 
-    // A step's launches, recorded once for each number of entries and for each division of shared
-    // memory: what an entry does is data.
+    // A step's launches, recorded once for each number of entries: what an entry does is data.
     cudaGraphExec_t graph(StepHeader* header, int n_entries, const StepLaunch& launch) {
-        auto [found, is_new] = graphs_.try_emplace({header, n_entries, launch.stage_bytes});
+        auto [found, is_new] = graphs_.try_emplace({header, n_entries});
         if (is_new) found->second = record(header, n_entries, launch);
         return found->second;
     }
@@ -201,7 +198,7 @@ private:
             cudaLaunchConfig_t config = {};
             config.gridDim = dim3(static_cast<unsigned>(launch.n_blocks));
             config.blockDim = dim3(block_threads);
-            config.dynamicSmemBytes = shared_bytes(launch);
+            config.dynamicSmemBytes = shared_bytes(launch.ring_bytes);
             config.stream = stream_;
             cudaLaunchAttribute overlap = {};
 #if CUDART_VERSION >= 12030
@@ -226,7 +223,7 @@ private:
     int index_;
     cudaDeviceProp properties_ = {};
     cudaStream_t stream_ = nullptr;
-    std::map<std::tuple<StepHeader*, int, int>, cudaGraphExec_t> graphs_;
+    std::map<std::pair<StepHeader*, int>, cudaGraphExec_t> graphs_;
 };
 
 // Before anything else is asked: a machine without a driver is no fault.

@@ -2,7 +2,7 @@
 // the stream.
 #pragma once
 
-#include "cuda/gemm_many.cuh"
+#include "cuda/gemm_block.cuh"
 #include "cuda/stream.cuh"
 #include "cuda/work.h"
 
@@ -64,9 +64,12 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
     constexpr int bytes = tiles * block_bytes(tile_format(type), block_steps);
     constexpr int usual_piece = 2 * block_bytes(tile_format(type), block_steps);
     constexpr int block_stride = block_steps / 2 * InputLane::chunk_stride;
+    constexpr int segment_blocks = k_segment / super_group;
     const Input input = from;  // its pointers, as far as they are used, in registers
     float acc[tiles * groups][4] = {};
-    BlockInput<type, groups> in;
+    constexpr int at_once = groups <= 3 ? groups : 4;  // as registers allow
+    static_assert(tiles == 1 || at_once == groups, "acc[tile][group]");
+    BlockInput<type, at_once> in;
     const int8_t* here = input.codes256 + x.codes(first / chunk_columns, 0);
     OJ_UNROLL_ALL
     for (int c = 0; c < in.ahead; ++c)
@@ -82,8 +85,16 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
         for (int left = blocks; left > 0; --left) {
             const int next = index + 1 < end ? index + 1 : index;
             const int8_t* next_here = here + (next - index) * block_stride;
-            add_block256<type, groups, tiles>(block, input, x, {index, next, 0, here, next_here}, in,
-                                              acc);
+            OJ_UNROLL_ALL
+            for (int j = 0; j < groups; j += at_once) {
+                if (j * column_rows >= x.n_rows) break;
+                const int8_t* codes = here + j * x.group_stride;
+                const bool more = (j + at_once) * column_rows < x.n_rows;
+                add_block256<type, at_once, tiles>(
+                    block, input, x,
+                    {index, next, j, codes, more ? codes + at_once * x.group_stride : next_here},
+                    in, acc + j);
+            }
             block += bytes;
             here = next_here;
             ++index;
@@ -94,49 +105,10 @@ OJ_DEVICE void multiply_unit256(const Input& from, const InputLane& x, int first
     }
 }
 
-// Where a lane's input of columns from `first` on is.
-template <int groups>
-OJ_DEVICE ManyInput many_input(const Input& input, const InputLane& x, int first) {
-    const int row = x.result_row(0, 0), sum = input_sum32(x.g, 0) + 4 * x.t;
-    if (x.staged == nullptr) {
-        return {input.codes256 + x.codes(first / chunk_columns, 0), x.chunk_stride,
-                input.scales256 + input_scale(row, first / super_group),
-                input.sums32 + input_sum32(0, first) + sum};
-    }
-    const int8_t* scales = x.staged + staged_codes_bytes(x.n_rows);
-    return {x.staged + x.lane * 16, groups * x.group_stride,
-            reinterpret_cast<const float*>(scales) + row, scales + staged_scales_bytes + sum};
-}
-
-// The same of one tile and many rows.
-template <BlockType type, int groups>
-OJ_DEVICE void multiply_unit_many(const Input& from, const InputLane& x, int first, int last,
-                                  Ring& ring, const UnitTarget& target) {
-    constexpr int bytes = block_bytes(tile_format(type), block_steps);
-    const Input input = from;
-    float acc[groups][4] = {};
-    ManyInput from_lane = many_input<groups>(input, x, first);
-    Words4 codes[groups];
-    load_chunk<groups>(from_lane.codes, codes);
-    int index = first / super_group;
-    const int first_index = index, end = last / super_group;
-    OJ_UNROLL(1)
-    while (index < end) {
-        const uint8_t* block = take_piece(ring, bytes);
-        add_block_many<type, groups>(block, from_lane, index + 1 == end, x, codes, acc);
-        release<bytes>(ring, bytes);
-        ++index;
-        if (index % segment_blocks == 0 || index >= end)
-            put_segment<groups, 1>(x, target, index - first_index <= segment_blocks, acc);
-    }
-}
-
 template <BlockType type, int groups, int tiles = 1>
 OJ_DEVICE void multiply_packed(const Input& input, const InputLane& x, int first, int last,
                                Ring& ring, const UnitTarget& target) {
-    if constexpr (tile_format(type).group == super_group && groups > 3) {
-        multiply_unit_many<type, groups>(input, x, first, last, ring, target);
-    } else if constexpr (tile_format(type).group == super_group) {
+    if constexpr (tile_format(type).group == super_group) {
         multiply_unit256<type, groups, tiles>(input, x, first, last, ring, target);
     } else {
         multiply_unit32<type, groups>(input, x, first, last, ring, target);
@@ -163,14 +135,9 @@ OJ_DEVICE void multiply_type(const Input& input, const InputLane& x, int first, 
     }
     if (x.n_rows <= 2 * column_rows)
         return multiply_packed<type, 2>(input, x, first, last, ring, target);
-    if constexpr (tile_format(type).group == super_group) {
-        static_assert(few_rows == 3 * column_rows);
+    if constexpr (is_common(type)) {
         if (x.n_rows <= 3 * column_rows)
             return multiply_packed<type, 3>(input, x, first, last, ring, target);
-    }
-    if constexpr (is_common(type)) {
-        if (x.n_rows <= 4 * column_rows)
-            return multiply_packed<type, 4>(input, x, first, last, ring, target);
     }
     return multiply_packed<type, 8>(input, x, first, last, ring, target);
 }
@@ -223,16 +190,12 @@ OJ_DEVICE void multiply_float(const Input& input, const InputLane& x, int first,
 
 // ---- the phase ----
 
-OJ_DEVICE int last_column(const Matrix& m, int segment) {
-    const int end = (segment + 1) * k_segment;
-    return m.n_segments == 1 || end > m.cols ? m.cols : end;
-}
-
 OJ_DEVICE void multiply_bundle(const Context& c, const Phase& p, const Bundle& bundle,
                                const InputLane& x, Ring& ring) {
     const Matrix& m = p.matrices[bundle.matrix];
     const Input& input = c.scratch.input;
-    const int first = bundle.segment * k_segment, last = last_column(m, bundle.segment);
+    int first = bundle.segment * k_segment;
+    int last = m.n_segments == 1 || first + k_segment > m.cols ? m.cols : first + k_segment;
     Product product = product_of(const_cast<Scratch&>(c.scratch), p.targets[bundle.matrix]);
     product.rows = m.rows;
     const int o = bundle.tile * tile_rows, n = bundle.tiles * tile_rows;
@@ -278,68 +241,18 @@ OJ_DEVICE void multiply_bundle(const Context& c, const Phase& p, const Bundle& b
     }
 }
 
-// What a block has in shared memory of the input of many rows.
-struct StagedInput {
-    int segment;
-    const int8_t* codes;  // and what follows them; or null: it is read where it is
-};
-
-// Before a pass, by the whole block: codes of its segment's columns, if there is room for them.
-// Other types than the common ones read them where they are.
-OJ_DEVICE void stage_segment(const Input& input, const Schedule& schedule, const Matrix& m,
-                             int segment, int n_rows, StagedInput& staged) {
-    const int first = segment * k_segment, columns = last_column(m, segment) - first;
-    const int stride = many_groups(n_rows) * InputLane::group_stride;
-    if (!is_common(static_cast<BlockType>(m.type)) || columns > k_segment ||
-        schedule.stage_bytes == 0) {
-        staged.codes = nullptr;
-        return;
-    }
-    auto* to = phase_memory();
-    staged.codes = reinterpret_cast<const int8_t*>(to);
-    if (segment == staged.segment) return;
-    staged.segment = segment;
-    block_sync();  // nobody reads the segment before any more
-    static_assert(InputLane::chunk_stride == block_threads * 16);
-    const int at = thread_index() * 16;
-    const int8_t* from = in_global(input.codes256) + input_code(0, first) + at;
-    if (at < (n_rows + column_rows - 1) / column_rows * InputLane::group_stride) {
-        OJ_UNROLL(4)
-        for (int chunk = 0; chunk < columns / chunk_columns; ++chunk)
-            copy_async_kept(to + at + chunk * stride, from + chunk * InputLane::chunk_stride);
-    }
-    const int block = first / super_group, n_blocks = columns / super_group;
-    auto* scales = to + staged_codes_bytes(n_rows);
-    if (at < n_blocks * staged_scales_bytes / segment_blocks)
-        copy_async_kept(scales + at, in_global(input.scales256) + input_scale(at / 4, block));
-    for (int i = at; i < n_blocks * staged_sums_bytes / segment_blocks; i += block_threads * 16)
-        copy_async_kept(scales + staged_scales_bytes + i,
-                        in_global(input.sums32) + input_sum32(0, first) + i);
-    copy_commit();
-    copy_wait<0>();
-    block_sync();
-}
-
-// Every warp multiplies its bundles, with at least one row; of many rows a block's warps take passes
-// of one segment together, else no warp waits for another one. `p` is
+// Every warp multiplies its bundles, without waiting for other warps, with at least one row. `p` is
 // the multiply phase that the warp's stream has come to; fill() goes on with it.
 OJ_PHASE void phase_multiply(const Context& c, const Schedule& schedule, Stream& stream,
                              const Phase& p) {
     const int n_rows = multiply_rows(p, p.draft_pass != 0 ? c.draft : c.step);
     const int cols = p.matrices[0].cols;
     bool is_full = true;  // the ring: nothing has been taken since it was filled
-    StagedInput staged = {-1, nullptr};
     for (Bundle bundle; take_bundle(schedule, stream, p.product, bundle); is_full = false) {
         if (!is_full) fill(schedule, stream);
-        if (n_rows > few_rows) {
-            stage_segment(c.scratch.input, schedule, p.matrices[bundle.matrix], bundle.segment,
-                          n_rows, staged);
-            if (bundle.tiles == 0) continue;
-        }
         Ring ring = stream.ring;
         const int lane = not_hoisted(lane_index());  // else every type's addresses are kept at once
-        multiply_bundle(c, p, bundle, {n_rows, cols, lane, lane / 4, lane % 4, staged.codes},
-                        ring);
+        multiply_bundle(c, p, bundle, {n_rows, cols, lane, lane / 4, lane % 4}, ring);
         keep(stream.ring, ring);
     }
 }

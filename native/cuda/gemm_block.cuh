@@ -36,7 +36,6 @@ OJ_HD constexpr int64_t largest_scale(TileFormat f) {
 struct InputLane {
     int n_rows, cols;
     int lane, g, t;
-    const int8_t* staged;  // codes of the unit's columns in shared memory, or null
 
     // A chunk's codes of column group j.
     OJ_HD int codes(int chunk, int j) const {
@@ -138,12 +137,13 @@ struct BlockScales {
 // Input of a block of 256 columns for `groups` column groups: a lane's registers. Codes are loaded
 // some chunks before they are multiplied, because L1 may not have them: as many as there are
 // registers for. Scales and sums are loaded a block ahead for up to two groups, and at a block's
-// begin for three.
+// begin for more.
 template <BlockType type, int groups>
 struct BlockInput {
-    static_assert(groups <= 3);
     static constexpr bool block_ahead = groups <= 2;
-    static constexpr int ahead = block_ahead ? block_steps / 2 : ahead_for_three;
+    static constexpr int ahead = block_ahead   ? block_steps / 2
+                                 : groups == 3 ? ahead_for_three
+                                               : ahead_for_more;
     Words4 codes[ahead][groups];
     BlockScales<groups> scales;
 };
@@ -205,15 +205,21 @@ struct InputAt {
     const int8_t* then;   // of what is multiplied next
 };
 
+// Integer sums of a result: of even and odd steps, or one of both where registers are few.
+OJ_HD constexpr int n_sums(int groups) {
+    return groups <= 3 ? 2 : 1;
+}
+
 // Adds a chunk of one tile to a block's integer sums [step][group].
 template <BlockType type, int groups>
 OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const InputLane& x, int c,
-                         const Words4 codes[groups], int32_t sum[2][groups][4]) {
+                         const Words4 codes[groups], int32_t sum[n_sums(groups)][groups][4]) {
     constexpr TileFormat f = tile_format(type);
     constexpr int n = block_steps;
     constexpr bool is_signed = f.offset != 0;
     uint32_t a[2][4];
-    load_codes<type, even_step_weight(f) == 1>(
+    constexpr bool one_sum = n_sums(groups) == 1;
+    load_codes<type, one_sum || even_step_weight(f) == 1>(
         block + c * codes_bytes(f), block + low_at(f, n) + c * low_bytes(f), x.lane, a);
     int32_t scales[2][4];
     load_scales<type>(block, rows, x, c, scales);
@@ -230,13 +236,13 @@ OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const In
                     product_k16<is_signed>(dot, a[s] + 2 * half, b[s][half], 0);
                     OJ_UNROLL_ALL
                     for (int i = 0; i < 4; ++i)
-                        sum[s][j][i] += dot[i] * scales[i / 2][2 * s + half];
+                        sum[one_sum ? 0 : s][j][i] += dot[i] * scales[i / 2][2 * s + half];
                 }
             } else {
                 product_k32<is_signed>(dot, a[s], b[s], 0);
                 OJ_UNROLL_ALL
                 for (int i = 0; i < 4; ++i)
-                    sum[s][j][i] += dot[i] * scales[i / 2][s];
+                    sum[one_sum ? 0 : s][j][i] += dot[i] * scales[i / 2][s];
             }
         }
     }
@@ -245,7 +251,7 @@ OJ_DEVICE void add_chunk(const uint8_t* block, const HeaderRow rows[2], const In
 // Adds a block's integer sums of one tile to the chains.
 template <BlockType type, int groups>
 OJ_DEVICE void add_sums(const uint8_t* block, const HeaderRow rows[2], const InputLane& x,
-                        const BlockScales<groups>& in, const int32_t sum[groups][4],
+                        const BlockScales<groups>& in, const int32_t sum[n_sums(groups)][groups][4],
                         float (*acc)[4]) {
     constexpr TileFormat f = tile_format(type);
     float d[2], dmin[2];
@@ -273,7 +279,9 @@ OJ_DEVICE void add_sums(const uint8_t* block, const HeaderRow rows[2], const Inp
         for (int i = 0; i < 4; ++i) {
             const int r = i / 2, k = i % 2;
             const float scale = bits_to_float(k == 0 ? in.scales[j].x : in.scales[j].y);
-            const float product = static_cast<float>(sum[j][i]);
+            int32_t dot = sum[0][j][i];
+            if constexpr (n_sums(groups) == 2) dot = dot * even_step_weight(f) + sum[1][j][i];
+            const float product = static_cast<float>(dot);
             float p;
             if constexpr (f.has_mins) {
                 const float min = from_magic(low[i] + 256 * high[i]);
@@ -298,7 +306,7 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
                   1ll << 31);
     constexpr int ahead = in.ahead;
     if constexpr (!in.block_ahead) load_scales<type>(input, x, at.index, at.first_group, in.scales);
-    int32_t sum[tiles][2][groups][4] = {};
+    int32_t sum[tiles][n_sums(groups)][groups][4] = {};
     HeaderRow rows[tiles][2];
     if constexpr (f.has_mins) {
         OJ_UNROLL_ALL
@@ -307,7 +315,8 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
             rows[i / 2][i % 2] = load_header(headers + (2 * x.g + i % 2) * sizeof(Header), x.t);
         }
     }
-    OJ_UNROLL_ALL
+    [[maybe_unused]] constexpr int chunks_at_once = groups <= 3 ? n / 2 : 2;  // as registers allow
+    OJ_UNROLL(chunks_at_once)
     for (int c = 0; c < n / 2; ++c) {
         OJ_UNROLL_ALL
         for (int tile = 0; tile < tiles; ++tile)
@@ -319,15 +328,9 @@ OJ_DEVICE void add_block256(const uint8_t* block, const Input& input, const Inpu
                    c, in);
     }
     OJ_UNROLL_ALL
-    for (int tile = 0; tile < tiles; ++tile) {
-        OJ_UNROLL_ALL
-        for (int i = 0; i < 4 * groups; ++i) {
-            int32_t& dot = sum[tile][0][i / 4][i % 4];
-            dot = dot * even_step_weight(f) + sum[tile][1][i / 4][i % 4];
-        }
+    for (int tile = 0; tile < tiles; ++tile)
         add_sums<type, groups>(block + tile * block_bytes(f, n), rows[tile], x, in.scales,
-                               sum[tile][0], acc + tile * groups);
-    }
+                               sum[tile], acc + tile * groups);
     if constexpr (in.block_ahead)
         load_scales<type>(input, x, at.next_index, at.first_group, in.scales);
 }

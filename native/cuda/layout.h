@@ -29,14 +29,6 @@ OJ_HD int input_scale(int row, int group) {
     return group * max_step_rows + row;
 }
 
-// Steps of more rows than this multiply in another way (gemm_many.cuh), with other shares.
-constexpr int few_rows = 3 * column_rows;
-
-// Column groups that products of many rows are compiled for.
-OJ_HD int many_groups(int n_rows) {
-    return n_rows <= 4 * column_rows ? 4 : max_step_rows / column_rows;
-}
-
 constexpr int high_byte_on = super_group / 32, row_sum_bytes = 2 * high_byte_on;
 
 // Where the low byte of the sum of a row's 32 columns is: [column / 256][row][byte][column % 256 /
@@ -46,19 +38,6 @@ OJ_HD int input_sum32(int row, int column) {
     const auto r = static_cast<uint32_t>(row), k = static_cast<uint32_t>(column);
     return static_cast<int>((k / super_group * max_step_rows + r) * row_sum_bytes +
                             k % super_group / 32);
-}
-
-// What products of many rows keep of a K segment in shared memory: codes, of many_groups() only,
-// then scales256 and sums32.
-constexpr int segment_blocks = k_segment / super_group;
-constexpr int staged_scales_bytes = segment_blocks * max_step_rows * static_cast<int>(sizeof(float));
-constexpr int staged_sums_bytes = segment_blocks * max_step_rows * row_sum_bytes;
-OJ_HD int staged_codes_bytes(int n_rows) {
-    return many_groups(n_rows) * column_rows * k_segment;
-}
-OJ_HD int stage_bytes_of(int n_rows) {
-    if (n_rows <= few_rows) return 0;
-    return staged_codes_bytes(n_rows) + staged_scales_bytes + staged_sums_bytes;
 }
 
 }  // namespace oj::cuda

@@ -55,7 +55,7 @@ int most_sampled(int n_slots);
 int partials_of(const Dims& dims);
 
 // What a device of 24 GB spares for the phases and who multiplies what in them.
-constexpr int64_t schedule_bytes = int64_t{26} << 20;
+constexpr int64_t schedule_bytes = int64_t{24} << 20;
 
 Scratch place_scratch(Carver* carver, const Dims& dims, const Limits& limits);
 StatesView place_states(Carver* carver, const Dims& dims, int n_slots);

@@ -128,17 +128,6 @@ struct alignas(8) ProductRun {
     int32_t n_rows;
 };
 
-// A warp's tile of a pass, or nothing; copied a block at a time.
-OJ_HD Bundle warp_part(Bundle pass, int warp) {
-    const bool has = warp < pass.tiles;
-    pass.from += static_cast<int64_t>(warp) * pass.tile_bytes;
-    pass.tile += warp;
-    pass.tiles = has ? 1 : 0;
-    pass.piece_blocks = 1;
-    if (!has) pass.bytes = 0;
-    return pass;
-}
-
 struct Schedule {
     const Phase* phases;
     const SequenceEntry* sequence;
@@ -146,13 +135,8 @@ struct Schedule {
     const Bundle* bundles;   // each warp's in the order of the products
     // Where a warp's bundles of a product begin: [warp][n_products + 1], the last one their end.
     const int32_t* first_bundles;
-    // The same for many rows, [block][n_products + 1]: passes, bundles of a tile for each of a
-    // block's warps.
-    const Bundle* passes;
-    const int32_t* first_passes;
     int32_t n_entries, n_runs, n_products;
     int32_t only;  // the one product of the run that is multiplied, or -1
-    int32_t stage_bytes;  // of shared memory from phase_at on, for input of many rows; or 0
 };
 
 }  // namespace oj::cuda

@@ -49,12 +49,12 @@ constexpr int most_block_shared = 227 << 10;
 #endif
 
 // Column groups that are multiplied with two tiles at once, at most, and chunks of codes that are
-// loaded ahead for three groups: for sm_120 ptxas (13.0) needs more registers, and spills what is
-// more than this.
+// loaded ahead for three groups and for more: for sm_120 ptxas (13.0) needs more registers, and
+// spills what is more than this.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-constexpr int most_pair_groups = 1, ahead_for_three = 2;
+constexpr int most_pair_groups = 1, ahead_for_three = 2, ahead_for_more = 1;
 #else
-constexpr int most_pair_groups = 2, ahead_for_three = 4;
+constexpr int most_pair_groups = 2, ahead_for_three = 4, ahead_for_more = 2;
 #endif
 
 struct alignas(16) Words4 {
@@ -375,11 +375,6 @@ OJ_DEVICE int count_bits(uint32_t bits) {
 #endif
 
 // ---- made of the above ----
-
-// A phase's part of the block's shared memory.
-OJ_DEVICE uint8_t* phase_memory() {
-    return shared_memory() + phase_at;
-}
 
 OJ_DEVICE int lane_index() {  // unsigned arithmetic is less code
     return static_cast<int>(static_cast<uint32_t>(thread_index()) % warp_lanes);

@@ -579,10 +579,6 @@ public:
             if (std::find(taken.begin(), taken.end(), false) != taken.end())
                 return "units are left over";
         }
-        return "";
-    }
-
-    std::string balance() const {
         const int64_t total = weight_bytes(p_), n = static_cast<int64_t>(bytes_.size());
         int64_t block = 0;
         for (int64_t w = 0; w < n; ++w) {
@@ -604,110 +600,33 @@ private:
     int64_t largest_ = 0;
 };
 
-std::string check_lists(const std::vector<const Phase*>& products, const Shares& shares,
-                        size_t n_lists) {
+}  // namespace
+
+std::string check_shares(const std::vector<const Phase*>& products, const Shares& shares,
+                         int n_blocks) {
+    const int n_warps = n_blocks * block_warps;
     const size_t row = products.size() + 1;
-    if (shares.first.size() != row * n_lists) return "a warp is left out";
+    if (shares.first.size() != row * static_cast<size_t>(n_warps)) return "a warp is left out";
     if (shares.first.front() != 0 ||
         shares.first.back() != static_cast<int32_t>(shares.bundles.size()))
         return "bundles are left out";
     for (size_t i = 0; i < products.size(); ++i) {
         if (products[i]->product != static_cast<int>(i))
             return "product " + std::to_string(i) + " has another number";
-    }
-    return "";
-}
-
-// Visits each list's bundles of a product: visit(list, bundle), "" or a fault.
-template <class Visit>
-std::string visit_lists(const Shares& shares, size_t n_products, size_t product, Visit visit) {
-    const size_t row = n_products + 1;
-    for (size_t list = 0; list * row < shares.first.size(); ++list) {
-        const int32_t* first = shares.first.data() + list * row + product;
-        for (int32_t at = first[0]; at < first[1]; ++at) {
-            std::string fault = visit(list, shares.bundles[static_cast<size_t>(at)]);
-            if (!fault.empty())
-                return "product " + std::to_string(product) + ", list " + std::to_string(list) +
-                       ": a bundle " + fault;
-        }
-    }
-    return "";
-}
-
-// Blocks' passes of one product: how long each block multiplies, and which segments it has.
-class PassCheck {
-public:
-    PassCheck(const Phase& p, int n_blocks) : p_(p), blocks_(static_cast<size_t>(n_blocks)) {}
-
-    std::string take(size_t block, const Bundle& pass) {
-        Block& mine = blocks_[block];
-        if (pass.segment < mine.segment) return "goes back to a segment before";
-        mine.segment = pass.segment;
-        const int cost = pass_blocks(p_, pass);
-        mine.cost += cost;
-        all_ += cost;
-        largest_ = std::max(largest_, cost);
-        return "";
-    }
-
-    std::string end() const {
-        const auto n = static_cast<int64_t>(blocks_.size());
-        for (const Block& block : blocks_) {
-            if (block.cost * n > all_ + largest_ * n)
-                return "a block has more than its share and a pass";
-        }
-        return "";
-    }
-
-private:
-    struct Block {
-        int64_t cost = 0;
-        int segment = 0;
-    };
-    const Phase& p_;
-    std::vector<Block> blocks_;
-    int64_t all_ = 0;
-    int largest_ = 0;
-};
-
-}  // namespace
-
-std::string check_shares(const std::vector<const Phase*>& products, const Shares& shares,
-                         int n_blocks) {
-    const int n_warps = n_blocks * block_warps;
-    std::string fault = check_lists(products, shares, static_cast<size_t>(n_warps));
-    for (size_t i = 0; fault.empty() && i < products.size(); ++i) {
         ShareCheck check(*products[i], n_warps);
-        fault = visit_lists(shares, products.size(), i, [&](size_t warp, const Bundle& bundle) {
-            return check.take(static_cast<int>(warp), bundle);
-        });
-        if (fault.empty()) fault = check.balance();
-        if (fault.empty()) fault = check.end();
-    }
-    return fault;
-}
-
-std::string check_passes(const std::vector<const Phase*>& products, const Shares& shares,
-                         int n_blocks) {
-    std::string fault = check_lists(products, shares, static_cast<size_t>(n_blocks));
-    for (size_t i = 0; fault.empty() && i < products.size(); ++i) {
-        ShareCheck check(*products[i], n_blocks * block_warps);
-        PassCheck passes(*products[i], n_blocks);
-        fault = visit_lists(shares, products.size(), i, [&](size_t block, const Bundle& pass) {
-            std::string found;
-            if (pass.tiles < 1 || pass.tiles > block_warps) found = "has too many tiles or none";
-            for (int w = 0; found.empty() && w < block_warps; ++w) {
-                Bundle part = warp_part(pass, w);
-                if (part.tiles == 0) break;
-                part.piece_blocks = pass.piece_blocks;
-                found = check.take(static_cast<int>(block) * block_warps + w, part);
+        for (int w = 0; w < n_warps; ++w) {
+            const int32_t* first = shares.first.data() + static_cast<size_t>(w) * row + i;
+            for (int32_t at = first[0]; at < first[1]; ++at) {
+                std::string fault = check.take(w, shares.bundles[static_cast<size_t>(at)]);
+                if (!fault.empty())
+                    return "product " + std::to_string(i) + ", warp " + std::to_string(w) +
+                           ": a bundle " + fault;
             }
-            return found.empty() ? passes.take(block, pass) : found;
-        });
-        if (fault.empty()) fault = passes.end();
-        if (fault.empty()) fault = check.end();
+        }
+        std::string fault = check.end();
+        if (!fault.empty()) return "product " + std::to_string(i) + ": " + fault;
     }
-    return fault;
+    return "";
 }
 
 }  // namespace oj::cuda

@@ -39,9 +39,4 @@ std::string check_runs(const Program& program, const StepWork& work,
 std::string check_shares(const std::vector<const Phase*>& products, const Shares& shares,
                          int n_blocks);
 
-// The same of passes: of one warp's part of one pass. No block has more than its share of the
-// passes of a product and one of them, and each comes to a segment once.
-std::string check_passes(const std::vector<const Phase*>& products, const Shares& shares,
-                         int n_blocks);
-
 }  // namespace oj::cuda

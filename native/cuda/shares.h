@@ -1,7 +1,6 @@
-// The host's part of the partition: which bundles each warp multiplies, and each block of many rows.
+// The host's part of the partition: which bundles each warp multiplies.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "cuda/partition.h"
@@ -110,10 +109,15 @@ private:
     Unit next_ = {};  // not given to a warp yet
 };
 
-// Units of `tiles` neighbouring tiles, of which `first` is the first.
-inline Bundle bundle_of(const Phase& p, const Unit& first, int tiles) {
+// The next units of a range, as many as go together: off the range.
+inline Bundle take_bundle(const Phase& p, UnitRange& units) {
+    const Unit first = units.first, second = next_unit(p, first);
     const Matrix& m = p.matrices[first.matrix];
-    const TileFormat f = tile_format(static_cast<BlockType>(m.type));
+    const auto type = static_cast<BlockType>(m.type);
+    const TileFormat f = tile_format(type);
+    const bool is_pair = is_common(type) && second.matrix == first.matrix &&
+                         second.segment == first.segment && !same_unit(second, units.end);
+    units.first = is_pair ? next_unit(p, second) : second;
     Bundle bundle = {};
     bundle.from = m.data + unit_offset(m, first);
     bundle.bytes = static_cast<int32_t>(unit_bytes(m, first));
@@ -124,22 +128,12 @@ inline Bundle bundle_of(const Phase& p, const Unit& first, int tiles) {
     bundle.segment = first.segment;
     bundle.matrix = first.matrix;
     bundle.block_bytes = static_cast<int16_t>(block_bytes(f, block_steps));
-    bundle.tiles = static_cast<int8_t>(tiles);
+    bundle.tiles = is_pair ? 2 : 1;
     bundle.piece_blocks = f.group == super_group ? 2 : 1;  // small groups may end within a block
     return bundle;
 }
 
-// The next units of a range, as many as go together: off the range.
-inline Bundle take_bundle(const Phase& p, UnitRange& units) {
-    const Unit first = units.first, second = next_unit(p, first);
-    const auto type = static_cast<BlockType>(p.matrices[first.matrix].type);
-    const bool is_pair = is_common(type) && second.matrix == first.matrix &&
-                         second.segment == first.segment && !same_unit(second, units.end);
-    units.first = is_pair ? next_unit(p, second) : second;
-    return bundle_of(p, first, is_pair ? 2 : 1);
-}
-
-// What Schedule.bundles and first_bundles hold, or passes and first_passes.
+// What Schedule.bundles and first_bundles hold.
 struct Shares {
     std::vector<Bundle> bundles;
     std::vector<int32_t> first;
@@ -161,87 +155,6 @@ inline Shares share_products(const std::vector<const Phase*>& products, int n_bl
                 while (!same_unit(left.first, left.end))
                     shares.bundles.push_back(take_bundle(*products[i], left));
             }
-        }
-        mark();
-    }
-    return shares;
-}
-
-// A phase's passes: of the whole segments, one segment after the other, then of the shorter ones.
-struct Passes {
-    std::vector<Bundle> whole, rest;
-};
-
-inline Passes passes_of(const Phase& p) {
-    Passes passes;
-    int most_segments = 0;
-    for (int m = 0; m < p.n_matrices; ++m)
-        most_segments = std::max(most_segments, p.matrices[m].n_segments);
-    for (int segment = 0; segment < most_segments; ++segment) {
-        for (int m = 0; m < p.n_matrices; ++m) {
-            const Matrix& matrix = p.matrices[m];
-            if (segment >= matrix.n_segments) continue;
-            auto& all = segment < whole_segments(matrix) ? passes.whole : passes.rest;
-            for (int tile = 0; tile < matrix.n_tiles; tile += block_warps) {
-                const Unit first = {tile, static_cast<int16_t>(segment), static_cast<int16_t>(m)};
-                all.push_back(bundle_of(p, first, std::min(block_warps, matrix.n_tiles - tile)));
-            }
-        }
-    }
-    return passes;
-}
-
-// How many 256 columns each of a pass's warps multiplies.
-inline int pass_blocks(const Phase& p, const Bundle& pass) {
-    const Matrix& m = p.matrices[pass.matrix];
-    const int first = pass.segment * k_segment;
-    const int last = m.n_segments == 1 ? m.cols : std::min(first + k_segment, m.cols);
-    return (last - first + super_group - 1) / super_group;
-}
-
-// Each block's passes of a phase: an even share of the whole segments', then shorter ones up to one
-// level.
-inline std::vector<std::vector<Bundle>> share_passes(const Phase& p, int n_blocks) {
-    const Passes passes = passes_of(p);
-    const size_t n = static_cast<size_t>(n_blocks), n_whole = passes.whole.size();
-    std::vector<std::vector<Bundle>> blocks(n);
-    std::vector<int> level(n);
-    for (size_t b = 0; b < n; ++b) {
-        for (size_t i = n_whole * b / n; i < n_whole * (b + 1) / n; ++i) {
-            blocks[b].push_back(passes.whole[i]);
-            level[b] += pass_blocks(p, passes.whole[i]);
-        }
-    }
-    if (passes.rest.empty()) return blocks;
-    const int each = pass_blocks(p, passes.rest[0]);  // all have the same columns
-    auto room = [&](size_t b, int most) {
-        return static_cast<size_t>(std::max(most - level[b], 0) / each);
-    };
-    int most = 0;
-    for (size_t rooms = 0; rooms < passes.rest.size(); ++most) {
-        rooms = 0;
-        for (size_t b = 0; b < n; ++b)
-            rooms += room(b, most + 1);
-    }
-    size_t next = 0;
-    for (size_t b = 0; b < n; ++b) {
-        for (size_t left = room(b, most); left > 0 && next < passes.rest.size(); --left)
-            blocks[b].push_back(passes.rest[next++]);
-    }
-    return blocks;
-}
-
-// Products in their order.
-inline Shares share_passes(const std::vector<const Phase*>& products, int n_blocks) {
-    std::vector<std::vector<std::vector<Bundle>>> all;
-    for (const Phase* p : products)
-        all.push_back(share_passes(*p, n_blocks));
-    Shares shares;
-    const auto mark = [&] { shares.first.push_back(static_cast<int32_t>(shares.bundles.size())); };
-    for (size_t block = 0; block < static_cast<size_t>(n_blocks); ++block) {
-        for (const auto& passes : all) {
-            mark();
-            shares.bundles.insert(shares.bundles.end(), passes[block].begin(), passes[block].end());
         }
         mark();
     }

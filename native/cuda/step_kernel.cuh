@@ -39,13 +39,10 @@ struct StepShared {
     Stream streams[block_warps];
 };
 
-static_assert(sizeof(StepShared) <= phase_at && phase_at % 128 == 0);
-
-// Where the weight rings begin: behind the phase's memory or what is staged there.
-OJ_HD int ring_behind(int stage_bytes) {
-    return phase_at + (stage_bytes > phase_shared_bytes ? stage_bytes : phase_shared_bytes);
-}
-constexpr int ring_at = phase_at + phase_shared_bytes;
+// Shared memory of a block: of the phase, of the step, the weight ring, which takes what the card
+// has.
+constexpr int ring_at =
+    phase_shared_bytes + (static_cast<int>(sizeof(StepShared)) + 127) / 128 * 128;
 constexpr int least_shared_bytes = 99 << 10;  // what every supported card has
 static_assert(ring_at + smallest_ring_bytes <= least_shared_bytes);
 static_assert(pairs_together(whole_block_bytes(BlockType::Q4_K), 1,
@@ -53,7 +50,7 @@ static_assert(pairs_together(whole_block_bytes(BlockType::Q4_K), 1,
               "on every supported card");
 
 OJ_DEVICE StepShared& step_memory() {
-    return *reinterpret_cast<StepShared*>(shared_memory());
+    return *reinterpret_cast<StepShared*>(shared_memory() + phase_shared_bytes);
 }
 
 // By a warp, or by all threads of the block.
@@ -138,7 +135,7 @@ OJ_DEVICE StepShared& open_step(StepHeader& header, const Schedule& schedule) {
     StepShared& step = step_memory();
     if (thread_index() == 0) {
         step.schedule = schedule;
-        step.grid = {block_index(), block_count(), phase_memory()};
+        step.grid = {block_index(), block_count(), shared_memory()};
         step.barrier = &header.barrier;
         step.stamps = header.stamps;
         step.stress = header.stress;
@@ -151,8 +148,7 @@ OJ_DEVICE StepShared& open_step(StepHeader& header, const Schedule& schedule) {
         warp_sync();
         advance(step, load_ahead(step));
     }
-    open_stream(step.schedule, ring_behind(step.schedule.stage_bytes), header.ring_bytes,
-                step.streams[uniform_warp_index()]);
+    open_stream(step.schedule, ring_at, header.ring_bytes, step.streams[uniform_warp_index()]);
     block_sync();
     return step;
 }

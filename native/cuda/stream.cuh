@@ -4,7 +4,6 @@
 // no other warp is waited for.
 #pragma once
 
-#include "cuda/layout.h"
 #include "cuda/phase.h"
 #include "cuda/ptx.h"
 #include "cuda/tile.h"
@@ -94,10 +93,8 @@ OJ_DEVICE Walk walk_of(const Schedule& schedule, int run) {
         products.first = static_cast<int16_t>(schedule.only);
         products.end = static_cast<int16_t>(schedule.only + 1);
     }
-    const bool many = products.n_rows > few_rows;
-    const int row = many ? block_index() : block_index() * block_warps + uniform_warp_index();
-    const int32_t* first = in_global(many ? schedule.first_passes : schedule.first_bundles) +
-                           row * (schedule.n_products + 1);
+    const int warp = block_index() * block_warps + uniform_warp_index();
+    const int32_t* first = in_global(schedule.first_bundles) + warp * (schedule.n_products + 1);
     return {2 * first[products.first], 2 * first[products.end], index,
             static_cast<int16_t>(products.n_rows)};
 }
@@ -206,8 +203,7 @@ OJ_DEVICE void ask(const Schedule& schedule, Walk walk, int issued, Coming& comi
         if (walk.at == walk.end) coming.bundle.product = -1;
     }
     if (walk.at != walk.end && lane_index() < static_cast<int>(sizeof(Bundle) / 16)) {
-        const Bundle* list = walk.n_rows > few_rows ? schedule.passes : schedule.bundles;
-        auto* from = reinterpret_cast<const uint8_t*>(in_global(list) + walk.at / 2);
+        auto* from = reinterpret_cast<const uint8_t*>(in_global(schedule.bundles) + walk.at / 2);
         copy_async_kept(reinterpret_cast<uint8_t*>(&coming.bundle) + lane_index() * 16,
                         from + lane_index() * 16);
     }
@@ -225,10 +221,6 @@ OJ_DEVICE Bundle receive(const Ring& r, const Coming& coming, Walk& walk) {
     Bundle bundle = coming.bundle;
     walk = coming.walk;
     if (bundle.product < 0) return bundle;
-    if (walk.n_rows > few_rows) {
-        walk.at += 2;
-        return warp_part(bundle, uniform_warp_index());
-    }
     const int second = walk.at % 2;
     if (bundle.tiles == 2 && !pairs_together(bundle.block_bytes, walk.n_rows, r.bytes)) {
         if (second != 0) bundle.from += bundle.tile_bytes;
@@ -245,7 +237,7 @@ OJ_DEVICE Bundle receive(const Ring& r, const Coming& coming, Walk& walk) {
 OJ_DEVICE bool look_ahead(const Schedule& schedule, const Ring& r, Stream& s) {
     Walk walk;
     Bundle bundle;
-    do {  // float rows are read where they are, and a pass may have no tile for this warp
+    do {  // float rows are read where they are
         bundle = receive(r, s.found, walk);
         if (bundle.product < 0) return false;
         ask(schedule, walk, r.issued, s.found);

@@ -13,10 +13,7 @@ namespace oj::cuda {
 constexpr int max_step_rows = 64;   // rows of one launch
 constexpr int block_threads = 256;  // of every kernel
 constexpr int block_warps = block_threads / 32;
-// Shared memory of a block: of the step; of the phase, or in products of many rows their input; then
-// the weight rings.
-constexpr int phase_at = 3328;
-constexpr int phase_shared_bytes = 24320;
+constexpr int phase_shared_bytes = 24320;  // shared memory of a phase, beside the weight ring
 constexpr int tile_rows = 16;              // weight rows of a tile: M of an mma
 constexpr int column_rows = 8;             // activation rows of a column group: N of an mma
 constexpr int group_rows = 8;              // neighbouring rows of a run that read the same KV tiles

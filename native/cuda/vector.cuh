@@ -143,7 +143,7 @@ OJ_DEVICE void norm_row(int n, float eps, const float* weight, Fill fill, Emit e
     constexpr int turns = (max_norm_columns + stride - 1) / stride;
     const int begin = uniform_warp_index() * piece_columns;
     const int lane_begin = lane_index() * lane_columns;
-    uint8_t* shared = phase_memory();
+    uint8_t* shared = shared_memory();
     float* scale = take_shared<float>(shared, 1);
     float* row = take_shared<float>(shared, n);
     fill(row);
@@ -216,7 +216,7 @@ OJ_DEVICE Embedding load_embedding(const Context& c, int token, int first, int n
 OJ_DEVICE void unpack_embedding(const Context& c, const Embedding& e, int n, float* out) {
     const uint8_t* blocks = e.blocks;
     if (e.bytes <= staged_bytes) {
-        uint8_t* staged = phase_memory() + phase_shared_bytes - (warp_index() + 1) * staged_bytes;
+        uint8_t* staged = shared_memory() + phase_shared_bytes - (warp_index() + 1) * staged_bytes;
         OJ_UNROLL_ALL
         for (int i = 0; i < Embedding::words; ++i) {
             int at = 2 * (i * warp_lanes + lane_index());

@@ -154,11 +154,6 @@ struct Case {
     int n_blocks;
     int ring_bytes;  // of a block
     bool sums_segments;
-    // Whether input of many rows has room in shared memory.
-    bool is_staged() const { return ring_bytes <= block_warps * 11 << 10 && n_blocks != 2; }
-    int stage_bytes() const { return is_staged() ? stage_bytes_of(n_rows) : 0; }
-    int shared_bytes() const { return phase_at + stage_bytes() + ring_bytes; }
-
     std::vector<int> cols;                                       // of each phase
     std::vector<std::vector<std::pair<BlockType, int>>> phases;  // (type, outputs)
 };
@@ -166,7 +161,8 @@ struct Case {
 // Every phase writes its input, then multiplies it; all blocks meet behind either.
 struct StepKernel {
     static constexpr int most_phases = 5;
-    static_assert(sizeof(Stream) * block_warps <= phase_at);  // the streams are before the stage
+    static constexpr int ring_at = 2048;  // behind the warps' streams
+    static_assert(sizeof(Stream) * block_warps <= ring_at);
 
     Context c;
     Schedule schedule;
@@ -177,7 +173,6 @@ struct StepKernel {
 
     OJ_BODY void operator()() const {
         Grid grid = {block_index(), block_count(), nullptr};
-        const int ring_at = phase_at + schedule.stage_bytes;
         Stream& stream = reinterpret_cast<Stream*>(shared_memory())[warp_index()];
         open_stream(schedule, ring_at, ring_bytes, stream);
         uint32_t meetings = 0;
@@ -252,9 +247,6 @@ public:
         const Shares shares = share_products(products, c.n_blocks);
         bundles_.assign(shares.bundles.begin(), shares.bundles.end());
         first_bundles_.assign(shares.first.begin(), shares.first.end());
-        const Shares passes = share_passes(products, c.n_blocks);
-        passes_.assign(passes.bundles.begin(), passes.bundles.end());
-        first_passes_.assign(passes.first.begin(), passes.first.end());
     }
 
     void run_on_cpu(cpu::ThreadPool& pool) {
@@ -303,13 +295,10 @@ public:
                          runs_.data(),
                          bundles_.data(),
                          first_bundles_.data(),
-                         passes_.data(),
-                         first_passes_.data(),
                          static_cast<int32_t>(sequence_.size()),
                          static_cast<int32_t>(runs_.size()),
                          static_cast<int32_t>(phases_.size()),
-                         -1,
-                         case_.stage_bytes()};
+                         -1};
         step.ring_bytes = case_.ring_bytes;
         step.arrived = arrived.data();
         Outputs outputs(phases_.size());
@@ -321,7 +310,7 @@ public:
                 step.outputs[i][m] = outputs[i].back().data();
             }
         }
-        launch(case_.n_blocks, case_.shared_bytes(), seed, step);
+        launch(case_.n_blocks, StepKernel::ring_at + case_.ring_bytes, seed, step);
         return same_bits(outputs);
     }
 
@@ -385,8 +374,6 @@ private:
     SharedVector<ProductRun> runs_;
     SharedVector<Bundle> bundles_;
     SharedVector<int32_t> first_bundles_;
-    SharedVector<Bundle> passes_;
-    SharedVector<int32_t> first_passes_;
 };
 
 constexpr BlockType super_types[] = {BlockType::Q4_K, BlockType::Q5_K, BlockType::Q6_K,
@@ -403,7 +390,7 @@ std::string name(const Case& c) {
 }
 
 void expect_equal(const Case& c, Random& random, cpu::ThreadPool& pool) {
-    if (c.shared_bytes() > most_shared_bytes()) return;  // of a smaller card
+    if (StepKernel::ring_at + c.ring_bytes > most_shared_bytes()) return;  // of a smaller card
     Step step(c, random);
     step.run_on_cpu(pool);
     try {
@@ -483,28 +470,6 @@ void test_pairs(cpu::ThreadPool& pool) {
     }
 }
 
-// Many rows: passes with warps left over, several and one of a block, short last segments, input in
-// shared memory and where it is.
-void test_many_rows(cpu::ThreadPool& pool) {
-    Random random(6);
-    int turn = 0;
-    for (int n_rows : {25, 32, 33, 47, 64}) {
-        for (int cols : {256, 2048, 2304, 5120}) {
-            const int outputs = 20 + static_cast<int>(random() % 300);
-            expect_equal({n_rows,
-                          1 + turn % 3,
-                          ++turn % 2 == 0 ? ring : block_warps * 11 << 10,
-                          turn % 5 == 0,
-                          {cols},
-                          {{{super_types[turn % 4], 1 + outputs / 9},
-                            {BlockType::Q4_K, outputs},
-                            {BlockType::Q6_K, 340 - outputs},
-                            {turn % 2 == 0 ? BlockType::Q8_0 : BlockType::F32, 3}}}},
-                         random, pool);
-        }
-    }
-}
-
 // The stream looks ahead over phases of other types and columns.
 void test_steps(cpu::ThreadPool& pool) {
     Random random(3);
@@ -568,7 +533,6 @@ int main() {
     oj::cuda::test_types(pool);
     oj::cuda::test_widths(pool);
     oj::cuda::test_pairs(pool);
-    oj::cuda::test_many_rows(pool);
     oj::cuda::test_steps(pool);
 #if defined(OJ_EMULATE)
     oj::cuda::test_mutations(pool);

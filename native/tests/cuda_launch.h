@@ -184,13 +184,13 @@ struct PhaseKernel {
     Context c;
     Phase p;
     OJ_BODY void operator()() const {
-        phase(c, {block_index(), block_count(), phase_memory()}, p);
+        phase(c, {block_index(), block_count(), shared_memory()}, p);
     }
 };
 
 template <PhaseFunction phase>
 void run_phase(const Context& c, const Phase& p, Launch at) {
-    launch(at.n_blocks, phase_at + phase_shared_bytes, at.seed, PhaseKernel<phase>{c, p});
+    launch(at.n_blocks, phase_shared_bytes, at.seed, PhaseKernel<phase>{c, p});
 }
 
 // Of vectors that kernels work on, aligned for vector loads.

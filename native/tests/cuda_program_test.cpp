@@ -244,11 +244,7 @@ void test_shares(const Case& c) {
         const Shares shares = share_products(products, blocks);
         expect_right(check_shares(products, shares, blocks),
                      "shares of " + std::to_string(blocks) + " blocks");
-        const Shares passes = share_passes(products, blocks);
-        expect_right(check_passes(products, passes, blocks),
-                     "passes of " + std::to_string(blocks) + " blocks");
         const size_t bytes = shares.bundles.size() * sizeof(Bundle) + 4 * shares.first.size() +
-                             passes.bundles.size() * sizeof(Bundle) + 4 * passes.first.size() +
                              c.program.phases.size() * sizeof(Phase);
         if (bytes > most) most = bytes;
     }
@@ -301,36 +297,6 @@ void test_mutated_shares(const Case& c) {
     expect_found(check_shares(first, greedy, 132), "a warp with everything");
 }
 
-// The same of passes, about the middle of all.
-void test_mutated_passes(const Case& c) {
-    const auto products = products_of(c.program);
-    const Shares passes = share_passes(products, 132);
-    auto expect_spoiled = [&](const char* what, auto&& spoil) {
-        Shares spoiled = passes;
-        spoil(spoiled);
-        expect_found(check_passes(products, spoiled, 132), what);
-    };
-    const size_t at = passes.bundles.size() / 2;
-    expect_spoiled("a pass of another product", [&](Shares& s) { ++s.bundles[at].product; });
-    expect_spoiled("a pass of another segment", [&](Shares& s) { ++s.bundles[at].segment; });
-    expect_spoiled("a pass a tile on", [&](Shares& s) { ++s.bundles[at].tile; });
-    expect_spoiled("more tiles than warps", [&](Shares& s) { ++s.bundles[at].tiles; });
-    expect_spoiled("a pass of fewer tiles", [&](Shares& s) { --s.bundles[at].tiles; });
-    expect_spoiled("a pass from elsewhere", [&](Shares& s) { s.bundles[at].from += 16; });
-    expect_spoiled("tiles of a pass elsewhere", [&](Shares& s) { s.bundles[at].tile_bytes += 16; });
-    expect_spoiled("a pass twice", [&](Shares& s) { s.bundles[at] = s.bundles[at - 1]; });
-    expect_spoiled("a pass behind the last one",
-                   [&](Shares& s) { s.bundles.push_back(s.bundles[at]); });
-    expect_spoiled("a block left out", [&](Shares& s) { s.first.pop_back(); });
-    expect_spoiled("a product's pass in another one's", [&](Shares& s) { ++s.first[1]; });
-
-    const std::vector<const Phase*> first = {products[0]};
-    Shares greedy = share_passes(first, 132);
-    for (size_t i = 1; i < greedy.first.size(); ++i)
-        greedy.first[i] = static_cast<int32_t>(greedy.bundles.size());
-    expect_found(check_passes(first, greedy, 132), "a block with everything");
-}
-
 // A step streams the file's matrices once, token_embd left out.
 void test_bytes(const Case& c) {
     int64_t main = 0, draft = 0;
@@ -359,7 +325,6 @@ int run() {
     test_shares(large);
     test_shares(mixed);
     test_mutated_shares(large);
-    test_mutated_passes(large);
     test_bytes(large);
     return failures == 0 ? 0 : 1;
 }

@@ -381,7 +381,7 @@ void Device::run(const Case& c, uint64_t seed) {
         }
         open_teams(teams);
         if (is_any)
-            launch(c.n_blocks, phase_at + phase_shared_bytes, seed + 2 + depth,
+            launch(c.n_blocks, phase_shared_bytes, seed + 2 + depth,
                    PhaseKernel<phase_draft_choose>{context, phase});
     }
 }

@@ -50,7 +50,7 @@ public:
     int resident_blocks(int) override { return n_resident; }
 
     void run_step(StepHeader* header, int n_entries, const StepLaunch& launch) override {
-        const int shared = ring_behind(launch.stage_bytes) + launch.ring_bytes;
+        const int shared = ring_at + launch.ring_bytes;
         try {
             if (launch.mode == StepMode::persistent) {
                 emulate(launch.n_blocks, shared, ++seed_, [&] { oj::cuda::run_step(*header); });
