@@ -105,7 +105,7 @@ private:
         SavedConversation saved;
         Hashes hashes;         // of each state's tokens
         std::string file;      // empty: none
-        bool writing = false;  // by the store's thread
+        std::string writing;   // the file that the store's thread is writing; empty: none
         uint64_t changes = 0;
         uint64_t last_use = 0;
 
