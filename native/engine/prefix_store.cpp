@@ -185,7 +185,7 @@ bool PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source,
             const uint64_t hash = hash_of(tokens);
             if (knows(tokens, hash, shared)) return true;  // what is being taken goes on
             end_taking();
-            if (!begin_taking(tokens, hash)) return true;
+            if (!begin_taking(tokens, hash, shared)) return true;
         }
     } catch (const std::bad_alloc&) {
         without_memory();
@@ -223,8 +223,9 @@ bool PrefixStore::knows(const Tokens& tokens, uint64_t hash, bool shared) {
     return true;
 }
 
-// With the pages that are in memory already. False: it would never have room.
-bool PrefixStore::begin_taking(const Tokens& tokens, uint64_t hash) {
+// With the pages that are in memory already. False: it would never have room, or be the state that
+// its conversation loses.
+bool PrefixStore::begin_taking(const Tokens& tokens, uint64_t hash, bool shared) {
     const auto n_pages = static_cast<size_t>(pages_for(static_cast<int32_t>(tokens.size())));
     const int64_t n_bytes = bytes_of(static_cast<int32_t>(n_pages));
     if (n_bytes > limit()) {
@@ -235,6 +236,13 @@ bool PrefixStore::begin_taking(const Tokens& tokens, uint64_t hash) {
         return false;
     }
     const Kept* home = home_of(tokens);
+    if (home && !shared && home->saved.states.size() >= kMaxStates) {
+        const auto& states = home->saved.states;
+        const auto stays = [&](const SavedState& other) {
+            return other.shared || static_cast<size_t>(other.length) > tokens.size();
+        };
+        if (std::all_of(states.begin(), states.end(), stays)) return false;
+    }
     taking_ = Taking{tokens, hash, home ? home->id : 0, {}, nullptr, nullptr, 0};
     for (const auto& kept : kept_) {
         if (!kept->in_memory()) continue;

@@ -150,7 +150,7 @@ private:
     Kept& insert(SavedConversation conversation, Hashes hashes);
     Kept* home_of(const Tokens& tokens);
     bool knows(const Tokens& tokens, uint64_t hash, bool shared);
-    bool begin_taking(const Tokens& tokens, uint64_t hash);
+    bool begin_taking(const Tokens& tokens, uint64_t hash, bool shared);
     bool make_room(size_t n);
     Taken take(PrefixSource& source, const std::function<bool()>& go_on);
     void keep_taken(bool shared);

@@ -229,6 +229,11 @@ void check_states_of_a_conversation() {
     expect(store.longest(all, hash_prefixes(all), 349) == 50, "the shared start and the longest");
     expect(store.longest(all, hash_prefixes(all), 640) == 600, "the longest");
     expect(source.n_pages < 12 + 10, "pages are taken once, partial ones again");
+    const int n_states = source.n_states, n_pages = source.n_pages;
+    expect(store.put({all.begin(), all.begin() + 130}, false, source), "done with");
+    expect(source.n_states == n_states && source.n_pages == n_pages, "not taken to be lost");
+    store.put({all.begin(), all.begin() + 420}, false, source);
+    expect(store.longest(all, hash_prefixes(all), 449) == 420, "longer than the shortest");
 }
 
 void check_store_with_files() {
