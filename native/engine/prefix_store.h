@@ -103,9 +103,9 @@ private:
     struct Kept {
         uint64_t id;
         SavedConversation saved;
-        Hashes hashes;         // of each state's tokens
-        std::string file;      // empty: none
-        std::string writing;   // the file that the store's thread is writing; empty: none
+        Hashes hashes;        // of each state's tokens
+        std::string file;     // empty: none
+        std::string writing;  // the file that the store's thread is writing; empty: none
         uint64_t changes = 0;
         uint64_t last_use = 0;
 

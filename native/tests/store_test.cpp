@@ -341,8 +341,8 @@ void check_write_that_fails_badly() {
     expect(store.n_prefixes() == 0 && store.host_bytes() == 0, "it is dropped");
 }
 
-// What is erased while it is being written, and has another name by now as it went on, is in no file
-// once it is said to be removed, nor after the store was closed.
+// What is erased while it is being written, and has another name by now as it went on, is in no
+// file once it is said to be removed, nor after the store was closed.
 void check_erased_while_written() {
     const Folder folder;
     const Tokens a = text(200), b = text(300);
