@@ -185,7 +185,7 @@ bool PrefixStore::put(const Tokens& tokens, bool shared, PrefixSource& source,
             const uint64_t hash = hash_of(tokens);
             if (knows(tokens, hash, shared)) return true;  // what is being taken goes on
             end_taking();
-            if (!begin_taking(tokens, hash)) return true;
+            if (!begin_taking(tokens, hash, shared)) return true;
         }
     } catch (const std::bad_alloc&) {
         without_memory();
@@ -200,12 +200,11 @@ bool PrefixStore::take_more(bool shared, PrefixSource& source, const std::functi
         const Taken taken = take(source, go_on);
         if (taken == Taken::some) return false;
         if (taken == Taken::all) keep_taken(shared);
+        end_taking();
+        shrink();
     } catch (const std::bad_alloc&) {
         without_memory();
-        return true;
     }
-    end_taking();
-    shrink();
     return true;
 }
 
@@ -224,8 +223,9 @@ bool PrefixStore::knows(const Tokens& tokens, uint64_t hash, bool shared) {
     return true;
 }
 
-// With the pages that are in memory already. False: it would never have room.
-bool PrefixStore::begin_taking(const Tokens& tokens, uint64_t hash) {
+// With the pages that are in memory already. False: it would never have room, or be the state that
+// its conversation loses.
+bool PrefixStore::begin_taking(const Tokens& tokens, uint64_t hash, bool shared) {
     const auto n_pages = static_cast<size_t>(pages_for(static_cast<int32_t>(tokens.size())));
     const int64_t n_bytes = bytes_of(static_cast<int32_t>(n_pages));
     if (n_bytes > limit()) {
@@ -236,6 +236,13 @@ bool PrefixStore::begin_taking(const Tokens& tokens, uint64_t hash) {
         return false;
     }
     const Kept* home = home_of(tokens);
+    if (home && !shared && home->saved.states.size() >= kMaxStates) {
+        const auto& states = home->saved.states;
+        const auto stays = [&](const SavedState& other) {
+            return other.shared || static_cast<size_t>(other.length) > tokens.size();
+        };
+        if (std::all_of(states.begin(), states.end(), stays)) return false;
+    }
     taking_ = Taking{tokens, hash, home ? home->id : 0, {}, nullptr, nullptr, 0};
     for (const auto& kept : kept_) {
         if (!kept->in_memory()) continue;
@@ -255,7 +262,7 @@ bool PrefixStore::make_room(size_t n) {
     if (host_bytes() + n_bytes > budget_) {
         shrink(n_bytes, with_id(taking_->home));
         const Kept* home = with_id(taking_->home);
-        const bool may_go = home && home->in_memory() && !home->writing;
+        const bool may_go = home && home->in_memory() && home->writing.empty();
         if (may_go && host_bytes() + n_bytes > limit()) drop(home->id);
     }
     while (*used_ + n_bytes > limit() && !idle_.empty())
@@ -301,12 +308,14 @@ void PrefixStore::keep_taken(bool shared) {
         insert({std::move(taking.tokens), {std::move(state)}, taking.pages}, {taking.hash});
         return;
     }
+    home->saved.states.reserve(home->saved.states.size() + 1);  // later, memory may run out
+    home->hashes.reserve(home->hashes.size() + 1);
     if (taking.tokens.size() > home->saved.tokens.size()) {
         home->saved.pages = taking.pages;
         home->saved.tokens = std::move(taking.tokens);
     }
-    use(*home);
     add_state(*home, std::move(state), taking.hash);
+    use(*home);
 }
 
 void PrefixStore::end_taking() {
@@ -333,6 +342,8 @@ uint64_t PrefixStore::add(SavedConversation conversation) {
         page = counted(std::move(page), format_.page_bytes);
     const uint64_t id = insert(std::move(conversation), std::move(hashes)).id;
     shrink();
+    while (*used_ > limit() && !idle_.empty())
+        free_last();
     return id;
 }
 
@@ -340,7 +351,7 @@ PrefixStore::Fetch PrefixStore::fate_of(uint64_t id) {
     collect();
     const Kept* kept = with_id(id);
     if (!kept) return Fetch::lost;
-    return kept->writing ? Fetch::later : Fetch::ready;
+    return kept->writing.empty() ? Fetch::ready : Fetch::later;
 }
 
 PrefixStore::Kept* PrefixStore::with_id(uint64_t id) const {
@@ -478,7 +489,7 @@ PrefixStore::Erased PrefixStore::erase(const Tokens& tokens, const Hashes& hashe
         if (found == 0) continue;
         longest = std::max(longest, found);
         if (!kept.file.empty()) files.push_back(kept.file);
-        if (kept.writing) files.push_back(name_of(kept));
+        if (!kept.writing.empty()) files.push_back(kept.writing);  // once it is written
         drop(kept.id);
     }
     const auto removed = std::make_shared<std::promise<void>>();

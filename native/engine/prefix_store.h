@@ -103,9 +103,9 @@ private:
     struct Kept {
         uint64_t id;
         SavedConversation saved;
-        Hashes hashes;         // of each state's tokens
-        std::string file;      // empty: none
-        bool writing = false;  // by the store's thread
+        Hashes hashes;        // of each state's tokens
+        std::string file;     // empty: none
+        std::string writing;  // the file that the store's thread is writing; empty: none
         uint64_t changes = 0;
         uint64_t last_use = 0;
 
@@ -150,7 +150,7 @@ private:
     Kept& insert(SavedConversation conversation, Hashes hashes);
     Kept* home_of(const Tokens& tokens);
     bool knows(const Tokens& tokens, uint64_t hash, bool shared);
-    bool begin_taking(const Tokens& tokens, uint64_t hash);
+    bool begin_taking(const Tokens& tokens, uint64_t hash, bool shared);
     bool make_room(size_t n);
     Taken take(PrefixSource& source, const std::function<bool()>& go_on);
     void keep_taken(bool shared);

@@ -33,7 +33,7 @@ void PrefixStore::shrink(int64_t n_bytes, const Kept* spared) {
         Kept* next = nullptr;
         for (const auto& kept : kept_) {
             if (!kept->in_memory()) continue;
-            if (kept->writing) {
+            if (!kept->writing.empty()) {
                 in_flight += static_cast<int64_t>(state_file_bytes(format_, kept->saved));
                 ++n_writes;
             } else if (kept.get() != spared &&
@@ -76,8 +76,9 @@ void PrefixStore::write(Kept& kept) {
         drop(id);
     };
     if (worker_) {
-        kept.writing = true;
+        std::string writing = name;
         worker_->post(std::move(job), failed);
+        kept.writing = std::move(writing);  // only now: if memory runs out, nobody writes it
         return;
     }
     const Worker::Result result = Worker::result_of(job, failed);
@@ -90,14 +91,8 @@ void PrefixStore::written(uint64_t id, uint64_t changes, const std::string& file
     forget_files(removed);
     forget_files({file});  // what it replaced
     Kept* kept = with_id(id);
-    if (!kept) {  // it was erased meanwhile, and may be on its way again
-        const bool is_replaced = std::any_of(kept_.begin(), kept_.end(), [&](const auto& other) {
-            return other->writing && name_of(*other) == file;
-        });
-        if (!is_replaced) with_files([this, file] { directory_->remove(file); });
-        return;
-    }
-    kept->writing = false;
+    if (!kept) return;  // it was erased meanwhile, the file too
+    kept->writing.clear();
     kept->file = file;
     if (kept->changes == changes) release_bytes(*kept);
 }

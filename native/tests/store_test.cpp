@@ -213,6 +213,7 @@ void check_restored_beside_taking() {
     const uint64_t id = store.add(conversation(70, 1));
     expect(store.fate_of(id) == PrefixStore::Fetch::ready, "it is kept");
     expect(!store.is_taking() && store.host_bytes() == 2 * page + 2 * state, "and nothing else");
+    expect(store.host_bytes() + store.idle_bytes() <= 4 * page + state, "within the budget");
     expect(store.put(a, false, source), "which begins anew");
     expect(store.longest(a, hash_prefixes(a), 200) == 200, "and is kept too");
 }
@@ -228,6 +229,11 @@ void check_states_of_a_conversation() {
     expect(store.longest(all, hash_prefixes(all), 349) == 50, "the shared start and the longest");
     expect(store.longest(all, hash_prefixes(all), 640) == 600, "the longest");
     expect(source.n_pages < 12 + 10, "pages are taken once, partial ones again");
+    const int n_states = source.n_states, n_pages = source.n_pages;
+    expect(store.put({all.begin(), all.begin() + 130}, false, source), "done with");
+    expect(source.n_states == n_states && source.n_pages == n_pages, "not taken to be lost");
+    store.put({all.begin(), all.begin() + 420}, false, source);
+    expect(store.longest(all, hash_prefixes(all), 449) == 420, "longer than the shortest");
 }
 
 void check_store_with_files() {
@@ -335,6 +341,22 @@ void check_write_that_fails_badly() {
     expect(store.n_prefixes() == 0 && store.host_bytes() == 0, "it is dropped");
 }
 
+// What is erased while it is being written, and has another name by now as it went on, is in no
+// file once it is said to be removed, nor after the store was closed.
+void check_erased_while_written() {
+    const Folder folder;
+    const Tokens a = text(200), b = text(300);
+    Source source;
+    PrefixStore store(kFormat, 0, std::make_unique<StateDirectory>(folder.path, 1 << 20, kFormat),
+                      [](const std::string&) {});
+    store.put(a, false, source);
+    store.put(b, false, source);
+    store.erase(b, hash_prefixes(b)).removed.wait();
+    expect(files_of(folder.path).empty(), "no file has it");
+    store.flush();
+    expect(files_of(folder.path).empty() && store.n_prefixes() == 0, "nor any later");
+}
+
 // The engine's steps go on while the disk is slow: marking a file as used and removing it wait for
 // the store's thread, which is held up here by a line that nobody takes.
 void check_slow_disk() {
@@ -439,6 +461,7 @@ int main() {
     check_store_without_room();
     check_job_that_throws();
     check_write_that_fails_badly();
+    check_erased_while_written();
     check_slow_disk();
     check_files_are_kept_once();
     check_order_of_closing(0);
