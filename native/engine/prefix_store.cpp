@@ -263,7 +263,7 @@ bool PrefixStore::make_room(size_t n) {
         shrink(n_bytes, with_id(taking_->home));
         const Kept* home = with_id(taking_->home);
         const bool may_go = home && home->in_memory() && home->writing.empty();
-        if (may_go && host_bytes() + n_bytes > limit()) drop(home->id);
+        if (may_go && host_bytes() + n_bytes > limit()) leave_memory(home->id);
     }
     while (*used_ + n_bytes > limit() && !idle_.empty())
         free_last();
@@ -438,6 +438,16 @@ void PrefixStore::drop(uint64_t id) {
     kept_.erase(std::remove_if(kept_.begin(), kept_.end(),
                                [&](const auto& kept) { return kept->id == id; }),
                 kept_.end());
+}
+
+// What its file has of it is left, if there is one.
+void PrefixStore::leave_memory(uint64_t id) {
+    Kept* kept = with_id(id);
+    if (!kept) return;
+    if (kept->file.empty()) return drop(id);
+    release_bytes(*kept);
+    static_cast<Contents&>(*kept) = *kept->in_file;
+    kept->in_file = nullptr;
 }
 
 void PrefixStore::release_bytes(Kept& kept) {

@@ -99,12 +99,17 @@ public:
     int32_t n_prefixes() const;
 
 private:
-    // A conversation. Its bytes are in memory or in a file; in memory, `file` has fewer of them.
-    struct Kept {
-        uint64_t id;
+    // A conversation, or what a file has of one: tokens and states without their bytes.
+    struct Contents {
         SavedConversation saved;
-        Hashes hashes;        // of each state's tokens
-        std::string file;     // empty: none
+        Hashes hashes;  // of each state's tokens
+    };
+
+    // A conversation. Its bytes are in memory or in a file; in memory, `file` has fewer of them.
+    struct Kept : Contents {
+        uint64_t id;
+        std::string file;                         // empty: none
+        std::shared_ptr<const Contents> in_file;  // of one in memory that has a file
         std::string writing;  // the file that the store's thread is writing; empty: none
         uint64_t changes = 0;
         uint64_t last_use = 0;
@@ -164,6 +169,7 @@ private:
     void with_files(std::function<void()> work);
     uint64_t tick();
     void drop(uint64_t id);
+    void leave_memory(uint64_t id);
     void release_bytes(Kept& kept);
     void let_go(StateBytes& bytes, size_t n);
     void free_last();
@@ -173,7 +179,8 @@ private:
     static std::string name_of(const Kept& kept);  // of the file it would be written to
     void write(Kept& kept);
     void written(uint64_t id, uint64_t changes, const std::string& file,
-                 const std::vector<std::string>& removed);
+                 const std::vector<std::string>& removed,
+                 const std::shared_ptr<const Contents>& contents);
     Fetch fetch_from_file(Kept& kept, size_t state, SpilledPrefix* out);
     void start_load(const Kept& kept, size_t state);
     void collect();

@@ -46,7 +46,7 @@ void PrefixStore::shrink(int64_t n_bytes, const Kept* spared) {
         if (closing() || (directory_ && n_writes < kMaxWrites && now_us() >= retry_us_)) {
             write(*next);
         } else {
-            drop(next->id);
+            leave_memory(next->id);
         }
     }
 }
@@ -55,17 +55,23 @@ std::string PrefixStore::name_of(const Kept& kept) {
     return StateDirectory::own_name(kept.hashes.back());
 }
 
-// By the store's thread while there is one. What cannot be written is dropped.
+// By the store's thread while there is one. What cannot be written leaves memory all the same.
 void PrefixStore::write(Kept& kept) {
     const std::string name = name_of(kept);
     if (closing()) closing_ns_ -= 1000;
     const int64_t used_ns = closing() ? closing_ns_ : directory_->now_ns();
     Worker::Job job = [this, id = kept.id, changes = kept.changes, old = kept.file, name, used_ns,
-                       saved = kept.saved]() mutable -> Worker::Result {
+                       contents = std::make_shared<Contents>(kept)]() -> Worker::Result {
         try {
+            SavedConversation& saved = contents->saved;
             const std::vector<std::string> removed = directory_->write(name, saved, used_ns);
             if (!old.empty() && old != name) directory_->remove(old);
-            return [this, id, changes, name, removed] { written(id, changes, name, removed); };
+            saved.pages.clear();
+            for (SavedState& state : saved.states)
+                state.bytes = nullptr;
+            return [this, id, changes, name, removed, contents] {
+                written(id, changes, name, removed, contents);
+            };
         } catch (const std::exception& error) {
             note_(std::string("a conversation is not kept: ") + error.what());
             throw;
@@ -73,7 +79,8 @@ void PrefixStore::write(Kept& kept) {
     };
     const Worker::Result failed = [this, id = kept.id] {
         retry_us_ = now_us() + kRetryUs;
-        drop(id);
+        if (Kept* unwritten = with_id(id)) unwritten->writing.clear();
+        leave_memory(id);
     };
     if (worker_) {
         std::string writing = name;
@@ -87,14 +94,19 @@ void PrefixStore::write(Kept& kept) {
 }
 
 void PrefixStore::written(uint64_t id, uint64_t changes, const std::string& file,
-                          const std::vector<std::string>& removed) {
+                          const std::vector<std::string>& removed,
+                          const std::shared_ptr<const Contents>& contents) {
     forget_files(removed);
     forget_files({file});  // what it replaced
     Kept* kept = with_id(id);
     if (!kept) return;  // it was erased meanwhile, the file too
     kept->writing.clear();
     kept->file = file;
-    if (kept->changes == changes) release_bytes(*kept);
+    if (kept->changes == changes) {
+        release_bytes(*kept);
+    } else {
+        kept->in_file = contents;
+    }
 }
 
 void PrefixStore::forget_files(const std::vector<std::string>& names) {
@@ -102,6 +114,7 @@ void PrefixStore::forget_files(const std::vector<std::string>& names) {
         Kept& kept = *kept_[i];
         if (std::find(names.begin(), names.end(), kept.file) == names.end()) continue;
         kept.file.clear();
+        kept.in_file = nullptr;
         if (!kept.in_memory()) drop(kept.id);
     }
 }

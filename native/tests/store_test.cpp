@@ -357,6 +357,45 @@ void check_erased_while_written() {
     expect(files_of(folder.path).empty() && store.n_prefixes() == 0, "nor any later");
 }
 
+// A conversation that went on while it was written, and then has no room: what its file has of it
+// is still found, and erased. Its writing is held up by a line that nobody takes.
+void check_back_to_its_file() {
+    const Folder folder;
+    const Tokens a = text(200), b = text(300), c = text(64, 1000);
+    const uint64_t most = state_file_bytes(kFormat, {a, {{200, false, nullptr}}, {}}) + 20;
+    Source source;
+    const auto open = [&](PrefixStore::Note note) {
+        return std::make_unique<PrefixStore>(
+            kFormat, 0, std::make_unique<StateDirectory>(folder.path, most, kFormat),
+            std::move(note));
+    };
+    {
+        const auto store = open([](const std::string&) {});
+        store->put(c, false, source);
+        store->flush();
+    }
+    std::promise<void> reading, go_on;
+    int n_lines = 0;
+    const auto store = open([&](const std::string&) {
+        if (++n_lines > 1) return;
+        reading.set_value();
+        go_on.get_future().wait();
+    });
+    write_file(folder.path + "/" + StateDirectory::own_name(hash_prefixes(c).back()), "damaged");
+    SpilledPrefix prefix;
+    store->fetch(c, hash_prefixes(c), 64, &prefix);
+    reading.get_future().wait();
+    store->put(a, false, source);
+    store->put(b, false, source);
+    go_on.set_value();
+    store->flush();
+    expect(store->longest(b, hash_prefixes(b), 300) == 200, "what its file has is found");
+    expect(store->erase(b, hash_prefixes(b)).length == 200, "and erased");
+    const std::string name = StateDirectory::own_name(hash_prefixes(a).back());
+    const std::vector<std::string> files = files_of(folder.path);
+    expect(std::find(files.begin(), files.end(), name) == files.end(), "its file is removed");
+}
+
 // The engine's steps go on while the disk is slow: marking a file as used and removing it wait for
 // the store's thread, which is held up here by a line that nobody takes.
 void check_slow_disk() {
@@ -462,6 +501,7 @@ int main() {
     check_job_that_throws();
     check_write_that_fails_badly();
     check_erased_while_written();
+    check_back_to_its_file();
     check_slow_disk();
     check_files_are_kept_once();
     check_order_of_closing(0);
