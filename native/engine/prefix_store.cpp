@@ -236,7 +236,8 @@ bool PrefixStore::begin_taking(const Tokens& tokens, uint64_t hash, bool shared)
         return false;
     }
     const Kept* home = home_of(tokens);
-    if (home && !shared && home->saved.states.size() >= kMaxStates) {
+    const bool is_last = home && tokens.size() > home->saved.tokens.size();  // which stays
+    if (home && !shared && !is_last && home->saved.states.size() >= kMaxStates) {
         const auto& states = home->saved.states;
         const auto stays = [&](const SavedState& other) {
             return other.shared || static_cast<size_t>(other.length) > tokens.size();
@@ -397,7 +398,11 @@ void PrefixStore::add_state(Kept& kept, SavedState state, uint64_t hash) {
     auto excess = std::find_if(states.begin(), states.end() - 1,
                                [](const SavedState& other) { return !other.shared; });
     if (excess == states.end() - 1) excess = states.begin();
-    kept.hashes.erase(kept.hashes.begin() + (excess - states.begin()));
+    const auto lost = kept.hashes.begin() + (excess - states.begin());
+    if (!excess->shared && !(kept.file.empty() && kept.writing.empty())) {
+        kept.lost.emplace_back(excess->length, *lost);
+    }
+    kept.hashes.erase(lost);
     let_go(excess->bytes, format_.state_bytes);
     states.erase(excess);
 }
@@ -448,6 +453,7 @@ void PrefixStore::leave_memory(uint64_t id) {
     release_bytes(*kept);
     static_cast<Contents&>(*kept) = *kept->in_file;
     kept->in_file = nullptr;
+    kept->lost.clear();
 }
 
 void PrefixStore::release_bytes(Kept& kept) {
@@ -490,11 +496,17 @@ PrefixStore::Erased PrefixStore::erase(const Tokens& tokens, const Hashes& hashe
     for (size_t i = kept_.size(); i-- > 0;) {
         const Kept& kept = *kept_[i];
         int32_t found = 0;
+        for (const auto& [length, hash] : kept.lost) {
+            const auto n = static_cast<size_t>(length);
+            if (n > tokens.size() || hash != hashes[n]) continue;
+            if (common_length(kept.saved.tokens, tokens) >= n) found = std::max(found, length);
+        }
         for (size_t s = 0; s < kept.saved.states.size(); ++s) {
             const SavedState& state = kept.saved.states[s];
             const auto n = static_cast<size_t>(state.length);
             if (state.shared || n > tokens.size() || kept.hashes[s] != hashes[n]) continue;
-            if (common_length(kept.saved.tokens, tokens) >= n) found = state.length;
+            if (common_length(kept.saved.tokens, tokens) < n) continue;
+            found = std::max(found, state.length);
         }
         if (found == 0) continue;
         longest = std::max(longest, found);

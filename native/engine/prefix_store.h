@@ -111,6 +111,7 @@ private:
         std::string file;                         // empty: none
         std::shared_ptr<const Contents> in_file;  // of one in memory that has a file
         std::string writing;  // the file that the store's thread is writing; empty: none
+        std::vector<std::pair<int32_t, uint64_t>> lost;  // states that its files may have
         uint64_t changes = 0;
         uint64_t last_use = 0;
 

@@ -104,6 +104,7 @@ void PrefixStore::written(uint64_t id, uint64_t changes, const std::string& file
     kept->file = file;
     if (kept->changes == changes) {
         release_bytes(*kept);
+        kept->lost.clear();
     } else {
         kept->in_file = contents;
     }

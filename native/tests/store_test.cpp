@@ -396,6 +396,33 @@ void check_back_to_its_file() {
     expect(std::find(files.begin(), files.end(), name) == files.end(), "its file is removed");
 }
 
+// A conversation that has six shared starts goes on all the same.
+void check_many_shared_starts() {
+    PrefixStore store(kFormat, 1 << 20, nullptr, [](const std::string&) {});
+    Source source;
+    const Tokens all = text(200);
+    for (int32_t length = 10; length <= 60; length += 10)
+        store.put({all.begin(), all.begin() + length}, true, source);
+    store.put(all, false, source);
+    expect(store.longest(all, hash_prefixes(all), 200) == 200, "the longest is kept");
+}
+
+// What a conversation has lost in memory, but its file has, is erased too.
+void check_erased_from_its_file() {
+    const Folder folder;
+    const Tokens all = text(400), a(all.begin(), all.begin() + 60);
+    Source source;
+    PrefixStore store(kFormat, 0, std::make_unique<StateDirectory>(folder.path, 1 << 20, kFormat),
+                      [](const std::string&) {});
+    for (int32_t length = 50; length <= 350; length += 50)  // the first one is being written
+        store.put({all.begin(), all.begin() + length}, false, source);
+    store.erase(a, hash_prefixes(a)).removed.wait();
+    for (const std::string& name : store.directory()->own_files()) {
+        const SavedConversation index = store.directory()->open(name).index();
+        expect(index.states[0].length > 60, "no file has it");
+    }
+}
+
 // The engine's steps go on while the disk is slow: marking a file as used and removing it wait for
 // the store's thread, which is held up here by a line that nobody takes.
 void check_slow_disk() {
@@ -502,6 +529,8 @@ int main() {
     check_write_that_fails_badly();
     check_erased_while_written();
     check_back_to_its_file();
+    check_many_shared_starts();
+    check_erased_from_its_file();
     check_slow_disk();
     check_files_are_kept_once();
     check_order_of_closing(0);
