@@ -18,7 +18,7 @@ from openjet_provider.errors import InvalidRequestError
 from openjet_provider.evaluation.compare import evaluate
 from openjet_provider.evaluation.logits_file import LogitsFile, LogitsWriter, split
 from openjet_provider.evaluation.run import ModelRun, Setting
-from tests.reference import ReferenceModel
+from tests.reference import ReferenceModel, Rounding
 
 TINY = models.resolve("openjet-tiny")[1]
 TEXT = "def add(a, b):\n    return a + b\n\nThe agent reads the file and runs its tests.\n" * 12
@@ -142,10 +142,16 @@ def test_a_run_predicts_what_the_reference_model_does() -> None:
     with ModelRun(TINY, tokens, Setting(kv="f32", backend="cpu")) as run:
         found = np.stack(list(run.rows(1)))
     assert found.shape == (positions // 2 - 1, run.n_vocab)
-    exact, _ = ReferenceModel.load(TINY).forward(tokens[1].tolist())
-    exact = exact[positions // 2 : positions - 1]
-    exact = exact - np.log(np.exp(exact).sum(axis=1, keepdims=True))
-    assert np.abs(found - exact).mean() < 0.1
+    reference = ReferenceModel.load(TINY, Rounding(activations="int8", kv="f32"))
+
+    def predictions(chunk: int) -> np.ndarray:
+        exact, _ = reference.forward(tokens[chunk].tolist())
+        exact = exact[positions // 2 : positions - 1]
+        return np.asarray(exact - np.log(np.exp(exact).sum(axis=1, keepdims=True)))
+
+    exact = predictions(1)
+    # How large rounding noise is depends on the weights: small beside another chunk's distance.
+    assert np.abs(found - exact).mean() < 0.05 * np.abs(found - predictions(0)).mean()
     assert np.mean(found.argmax(axis=1) == exact.argmax(axis=1)) > 0.9
 
 
